@@ -115,7 +115,8 @@ def round_costs(model: MDLM, batch: int, repeats: int) -> dict[str, float]:
     for precision in PRECISIONS:
         spec = SamplerSpec(steps=64, precision=precision, implementation="dense")
         grid = reveal_grid(spec)
-        run = DenseRun(model, spec, grid, torch.Generator().manual_seed(0), batch, LENGTH)
+        numbers, source = np.arange(batch), torch.Generator().manual_seed(0)
+        run = DenseRun(model, spec, grid, numbers, LENGTH, generator=source)
         prediction = run.log_probs(ids, torch.zeros(())).to(run.dtype).exp()
         t, s = grid.t[32], grid.s[32]
 
@@ -272,7 +273,8 @@ def peak_extra_memory(kind: Implementation, precision: Precision, batch: int) ->
     spec = SamplerSpec(steps=64, precision=precision, implementation=kind)
     if kind == "dense":
         grid = reveal_grid(spec)
-        run = DenseRun(model, spec, grid, torch.Generator().manual_seed(0), batch, LENGTH)
+        numbers, source = np.arange(batch), torch.Generator().manual_seed(0)
+        run = DenseRun(model, spec, grid, numbers, LENGTH, generator=source)
         ids = run.start()
         for t, s in zip(grid.t[:2], grid.s[:2], strict=True):
             prediction = run.log_probs(ids, torch.zeros(())).to(run.dtype).exp()

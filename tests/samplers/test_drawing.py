@@ -17,6 +17,7 @@ from strop.errors import UserError
 from strop.rng import Stream
 from strop.samplers.machinery.drawing import NOT_OPEN, AddressedDraws, Confidence
 from strop.samplers.machinery.reading import View
+from strop.spec import SamplerSpec
 
 VOCAB, MASK = 7, 6
 LOGITS = torch.tensor([0.0, 3.0, 1.0, 2.0, -1.0, -2.0, 9.0]).double()
@@ -24,9 +25,11 @@ LOGITS = torch.tensor([0.0, 3.0, 1.0, 2.0, -1.0, -2.0, 9.0]).double()
 
 
 def draws(outputs: Sequence[int] = (0,), width: int = 4, **given: Any) -> AddressedDraws:
-    places = np.tile(np.arange(width), (len(outputs), 1))
-    common = {"seed": 3, "name": "blockwise", "mask_id": MASK, "places": places}
-    return AddressedDraws(outputs=np.asarray(outputs, np.int64), **common | given)
+    places = given.pop("places", np.tile(np.arange(width), (len(outputs), 1)))
+    shape = {key: given.pop(key) for key in ("temperature", "top_p", "precision") if key in given}
+    spec = SamplerSpec(name="blockwise", **{"precision": "float64", **shape})
+    numbers, seed = np.asarray(outputs, np.int64), given.pop("seed", 3)
+    return AddressedDraws(seed, spec, numbers, places, MASK, **given)
 
 
 def view(
@@ -241,16 +244,20 @@ def test_a_token_depends_on_its_address_alone(precision: Any) -> None:
 
 
 def test_normalisers_are_added_up_and_looked_at_first_and_last() -> None:
-    some = draws()
+    some = draws().confirm
     some.refuse_infinite()  # nothing was drawn
-    some.confirm(torch.tensor([1.0, 2.0]))
-    some.confirm(torch.tensor([4.0]))
-    some.confirm(torch.tensor([8.0]))
-    assert float(some._normalisers) == 15.0  # type: ignore[arg-type]
+    ids = torch.tensor([[3, 4]])
+    assert some.fetched(ids).tolist() == [[3, 4]]
+    some(torch.tensor([1.0, 2.0]))
+    some(torch.tensor([4.0]))
+    some(torch.tensor([8.0]))
+    assert float(some._sum) == 15.0  # type: ignore[arg-type]
     some.refuse_infinite()
-    some.confirm(torch.tensor([torch.nan]))  # later ones wait
+    some(torch.tensor([torch.nan]))  # later ones wait
     with pytest.raises(UserError):
         some.refuse_infinite()
+    with pytest.raises(UserError):
+        some.fetched(ids)
     with pytest.raises(UserError):
         draws().confirm(torch.tensor([torch.nan]))
 

@@ -16,7 +16,7 @@ from scipy import stats
 from strop.rng import Stream
 from strop.samplers.machinery import lattice as lattice_module
 from strop.samplers.machinery.categorical import race
-from strop.samplers.machinery.lattice import Lattice, Offers, exact_law, first_order
+from strop.samplers.machinery.lattice import Address, Lattice, Offers, exact_law, first_order
 
 PASS, FAIL = 1e-3, 1e-9
 STEPS = [(0.5, 0.4), (0.5, 0.5 - 1 / 64), (0.9, 0.9 - 1 / 256), (0.05, 0.001), (0.3, 0.0)]
@@ -45,9 +45,7 @@ def fast_counts(
         size = min(block, n - start)
         offers = lattice.offer(
             stream,
-            np.arange(start, start + size),
-            np.full(size, 2),
-            np.full(size, 9),
+            Address(np.arange(start, start + size), np.full(size, 2), np.full(size, 9)),
             np.full(size, mass),
             np.full(size, weights[mask_id]),
         )
@@ -254,7 +252,7 @@ def at_score(x: np.float32, mass: np.float32, n: int) -> Offers:
     rate = (1 + lattice_module.CLOCK_SLACK) * bound / np.float64(x)
     zero, full = np.zeros(n, np.int64), np.full(n, x)
     points = np.random.default_rng(8).poisson(rate)
-    return Offers(np.arange(n), zero, zero, full, full, np.zeros(n, bool), bound, points)
+    return Offers(Address(np.arange(n), zero, zero), full, full, np.zeros(n, bool), bound, points)
 
 
 @pytest.mark.parametrize("bits", [8, 12])
@@ -284,9 +282,7 @@ def test_a_broken_bound_is_counted_and_drawn_class_by_class():
     n = 2_000
     offers = lattice.offer(
         stream,
-        np.arange(n),
-        np.zeros(n, np.int64),
-        np.zeros(n, np.int64),
+        Address(np.arange(n), np.zeros(n, np.int64), np.zeros(n, np.int64)),
         np.full(n, np.float32(0.5)),  # claims less than the weights' sum
         np.full(n, np.float32(0.5)),
     )

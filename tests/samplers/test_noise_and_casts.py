@@ -83,7 +83,9 @@ def test_public_normalises_in_bfloat16_as_the_public_code_does() -> None:
     """The public code's own lines: mask ruled out, logsumexp, exp, all in bfloat16."""
     ids = torch.full((2, 3), 5)
     runs = [
-        DenseRun(Rounded(name), DENSE, reveal_grid(DENSE), torch.Generator(), 2, 3)
+        DenseRun(
+            Rounded(name), DENSE, reveal_grid(DENSE), np.arange(2), 3, generator=torch.Generator()
+        )
         for name in ("public", "bfloat16")
     ]
     public, plain = (run.probabilities(run.log_probs(ids, torch.zeros(1))) for run in runs)

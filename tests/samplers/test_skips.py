@@ -45,7 +45,7 @@ class Exponential(Skips):
         k = np.minimum((np.exp(-clock) * size).astype(np.int64), size - 1)
         u = 1 - rng.random(len(at)) * -np.expm1(-at * clock)
         on = np.minimum(found, rounds - 1)
-        offers = self._lattice.offers(*start, k, u, self._token[on], self._mask[on])
+        offers = self._lattice.offers(start, k, u, self._token[on], self._mask[on])
         return OpenOffers(found, offers.mask_score, offers.points)
 
 
@@ -96,12 +96,12 @@ def test_offers_made_round_by_round_have_the_same_law():
     found, going = [], np.arange(N)
     for n in range(len(MASK)):
         full = np.ones(len(going), np.int64)
-        where = going, n * full, 0 * full
+        where = Address(going, n * full, 0 * full)
         offers = lattice.offer(
-            stream, *where, TOKEN[n] * full.astype("f4"), MASK[n] * full.astype("f4")
+            stream, where, TOKEN[n] * full.astype("f4"), MASK[n] * full.astype("f4")
         )
         one = offers[offers.open]
-        found.append(OpenOffers(one.round, one.mask_score, one.points))
+        found.append(OpenOffers(one.where.round, one.mask_score, one.points))
         going = going[~offers.open]
     assert not len(going)
     together = OpenOffers(*(np.concatenate(part) for part in zip(*found, strict=True)))
@@ -121,7 +121,7 @@ def test_points_of_the_first_open_offer():
     """Poisson points of the offer's rate, at least one; or those of a raised threshold."""
     rounds, score, points = skipped(Skips, BITS, seed=9)
     zero = np.zeros(N, np.int64)
-    offers = Offers.known(zero, rounds, zero, score, points, TOKEN[rounds])
+    offers = Offers.known(Address(zero, rounds, zero), score, points, TOKEN[rounds])
     assert offers.open.all()
     plain = ~offers.raised
     rate = (1 + CLOCK_SLACK) * offers.bound[plain] / offers.threshold[plain].astype(float)

@@ -17,6 +17,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+Numbers = NDArray[np.int64]
+Floats = NDArray[np.float64]
+Truths = NDArray[np.bool_]
+"""Arrays of the host."""
+
 HEAD_ENTRIES = {"cpu": 2**20, "cuda": 2**26}
 """Scores computed at a time: the head's memory does not grow with the batch.
 
@@ -53,7 +58,7 @@ def brought(tensor: Tensor, device: torch.device) -> Tensor:
     return upload(tensor, device) if tensor.device.type == "cpu" else tensor.to(device)
 
 
-def upload_rows(device: torch.device, *columns: NDArray[np.int64]) -> tuple[Tensor, ...]:
+def upload_rows(device: torch.device, *columns: Numbers) -> tuple[Tensor, ...]:
     """Columns of one length in one copy; each tensor remembers its numbers for `on_host`."""
     tensors = upload(np.stack(columns), device).unbind()
     for tensor, column in zip(tensors, columns, strict=True):
@@ -61,7 +66,7 @@ def upload_rows(device: torch.device, *columns: NDArray[np.int64]) -> tuple[Tens
     return tensors
 
 
-def on_host(tensor: Tensor) -> NDArray[np.int64]:
+def on_host(tensor: Tensor) -> Numbers:
     """The numbers of a tensor; waits for the device, unless they came by `upload_rows`."""
     known = getattr(tensor, "host", None)
     return tensor.cpu().numpy() if known is None else known  # waits

@@ -110,7 +110,7 @@ _PLAIN: dict[str, dict[str, Any]] = {
     "fast-dllm-v2": {"threshold": 1.0, "first": "draw"},
 }
 """Positions chosen without their tokens; nothing taken back; no colder token."""
-_ALIASES = {
+ALIASES = {
     "block_size": "block_length",
     "confidence_threshold": "threshold",
     "denoising_steps": "steps",
@@ -125,7 +125,7 @@ def _translated(name: str) -> Callable[[Mapping[str, Any]], dict[str, Any]]:
     """The public codes' words; `eos_early_stop` is `stop`, an editing threshold of None is 1."""
 
     def translated(given: Mapping[str, Any]) -> dict[str, Any]:
-        ours = {_ALIASES.get(key, key): value for key, value in given.items()}
+        ours = {ALIASES.get(key, key): value for key, value in given.items()}
         if "eos_early_stop" in ours:
             early = str(ours.pop("eos_early_stop")).lower() == "true"
             choices = SETTINGS[name]["stop"].choices or ()

@@ -6,7 +6,6 @@ are made of (the reveal grid, the categorical draw, the loops) is in `machinery`
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable, Iterator, Sequence
 from typing import cast
 
@@ -124,28 +123,13 @@ def _dense_group(
     generator, first = torch.Generator(place), outputs[0]
     generator.manual_seed(seed if first == 0 else derive_seed(seed, "dense", first))
     # A causal model takes the denoiser's place: its sampler knows.
-    model, count = cast(Denoiser, denoiser), len(outputs)
-    numbers = np.array(outputs, np.int64)
-    run = DenseRun(
-        model, spec, reveal_grid(spec), generator, count, length, numbers, on_step, canvases
-    )
+    model, numbers = cast(Denoiser, denoiser), np.array(outputs, np.int64)
+    grid = reveal_grid(spec)
+    run = DenseRun(model, spec, grid, numbers, length, on_step, canvases, generator=generator)
     sampler: DenseSampler = resolve(SAMPLERS[spec.name].form("dense"))
-    start = time.perf_counter()
     ids = sampler(run).cpu().numpy()  # waits
-    run.trace.end()
-    seconds = (time.perf_counter() - start) / count
-    done = run.begin.outputs(
-        np.arange(count),
-        numbers,
-        ids,
-        run.trace.changed,
-        nfe=np.full(count, run.calls + run.judge_calls) if run.row_calls is None else run.row_calls,
-        seconds=np.full(count, seconds),
-        mask=denoiser.mask_id,
-        sampler=spec.name,
-        counts=run.counts,
-    )
-    return list(done)
+    shared = np.full(run.batch, run.calls + run.judge_calls)
+    return list(run.done(ids, shared if run.row_calls is None else run.row_calls))
 
 
 def fast(

@@ -44,7 +44,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from strop.denoisers.device import upload
+from strop.denoisers.device import Floats, Numbers, upload
 from strop.rng import Stream, unit53
 from strop.samplers.machinery.addressed import Address, settled
 from strop.samplers.machinery.categorical import invert, shaped
@@ -64,8 +64,6 @@ SKIP = 2**31 + 1  # the address of a skip's numbers among those of a round
 ROUNDING = 1 + 1e-6  # scores are rounded to float32, rates are not
 CERTAIN = 64.0  # -log of less than any number drawn can be: its round is not skipped
 SMALLEST = 1e-30  # a mask weight below it has no room for `ROUNDING`
-
-Floats = NDArray[np.float64]
 
 
 class OpenOffers(NamedTuple):
@@ -119,7 +117,7 @@ class Skips:
             going, found = going[more], found[more]
             at = Address(at.output[more], found, at.position[more])
             k, u = self._offered(stream, at, unit53(high2[more], low2[more]))
-            offers = self._lattice.offers(*at, k, u, self._token[found], self._mask[found])
+            offers = self._lattice.offers(at, k, u, self._token[found], self._mask[found])
             opened = offers.open
             done = going[opened]
             rounds[done], points[done] = found[opened], offers.points[opened]
@@ -146,9 +144,6 @@ class Skips:
         k = (stretch << self._shift) | (word >> np.uint64(32 - self._shift)).astype(np.int64)
         cover = np.minimum(rate * self._longest[stretch], 1.0)
         return k, 1 - unit53(high, low) * cover
-
-
-Numbers = NDArray[np.int64]
 
 
 def cached(run: DenseRun) -> Tensor:
@@ -268,7 +263,7 @@ class LatticeRace(_Dated):
         at, cell = packed.address(rows.slot, rows.position), (rows.slot, rows.position)
         mass = self._token[at.round]
         known = self._score[cell], self._points[cell], mass, self._numbers[cell]
-        offers = Offers.known(*at, *known)
+        offers = Offers.known(at, *known)
         token = settled(self._lattice, offers, law, mass, mask_id, self._stream)
         out = np.flatnonzero(token == mask_id)
         if out.size:
@@ -281,7 +276,8 @@ class LatticeRace(_Dated):
         cell = slot, position
         found = self._skips.next(self._stream, Address(output, start, place))
         self._due[cell], self._score[cell], self._points[cell] = found
-        self._numbers[cell] = point_numbers(self._stream, output, found.round, place, 0)
+        first = Address(output, found.round, place)
+        self._numbers[cell] = point_numbers(self._stream, first, 0)
 
 
 def _law(packed: Packed, seed: int) -> Law:

@@ -23,11 +23,11 @@ import torch
 from torch import Tensor
 
 from strop.denoisers.base import CausalModel, refuse_infinite
-from strop.denoisers.device import upload
+from strop.denoisers.device import Numbers, upload
 from strop.samplers.machinery.addressed import Weights, addressed
 from strop.samplers.machinery.categorical import Confirm, shaped
 from strop.samplers.machinery.dense import DenseRun
-from strop.samplers.machinery.lockstep import LockstepRun, Numbers, lockstep
+from strop.samplers.machinery.lockstep import LockstepRun, lockstep
 
 Choose = Callable[[Tensor, int], Numbers]
 """(log-probabilities [B, V + 1] with nothing in the last column, position) -> tokens [B]."""
@@ -47,13 +47,11 @@ def dense(run: DenseRun) -> Tensor:
 def fast(run: LockstepRun) -> Tensor:
     """The same law from numbers with an address."""
     draws, slots = addressed(run.spec.precision, run.stream), np.arange(len(run.outputs))
-    # One round, in which the tokens have all the weight and the mask has none.
-    weights = Weights(np.ones(len(slots)), np.zeros(len(slots)))
-    nobody = run.denoiser.vocab_size
+    certain, nobody = Weights.certain(len(slots)), run.denoiser.vocab_size
 
     def choose(clean: Tensor, position: int) -> Numbers:
-        where = run.address(slots, 0, np.full_like(slots, position))
-        return draws.draw(clean, where, weights, nobody)
+        where = run.address(slots, 0, np.full_like(slots, position))  # one round
+        return draws.draw(clean, where, certain, nobody)
 
     run.calls += run.length - _given(run)
     return _left_to_right(run, len(slots), choose, run.confirm)

@@ -21,7 +21,7 @@ from torch import Tensor
 
 from strop.denoisers.base import Denoiser, carry_over
 from strop.denoisers.bd3lm import BD3LM, KeptBlocks
-from strop.denoisers.device import upload
+from strop.denoisers.device import Numbers, Truths, upload
 from strop.errors import UserError
 from strop.samplers.machinery.block_loop import reader_of
 from strop.samplers.machinery.blocks import BlockState, Decoder, Watch, decode
@@ -30,7 +30,6 @@ from strop.samplers.machinery.committing import Coins, Quota
 from strop.samplers.machinery.dense import DenseRun
 from strop.samplers.machinery.drawing import AddressedDraws, Confidence
 from strop.samplers.machinery.lockstep import LockstepRun, lockstep
-from strop.samplers.machinery.reading import Numbers, Truths
 from strop.spec import SamplerSpec
 
 TAIL = 256
@@ -259,23 +258,15 @@ def _filled(run: LockstepRun, ids: Tensor, rows: Numbers, tries: int) -> BlockSt
     open_ = (mine == denoiser.mask_id).cpu().numpy()  # waits
     block = np.where(open_, np.arange(mine.shape[1]) // size, -1)
     canvas = BlockState(mine, block, denoiser.mask_id, _telling(run, rows))
-    draws = AddressedDraws(
-        seed=run.seed,
-        name=spec.name if not tries else f"{spec.name}/{tries}",
-        outputs=run.outputs[rows],
-        places=run.begin.place[rows],
-        mask_id=denoiser.mask_id,
-        temperature=spec.temperature,
-        top_p=spec.top_p,
-        nucleus="within",
-        precision=spec.precision,
-    )
+    name, places = f"{spec.name}/{tries}" if tries else spec.name, run.begin.place[rows]
+    numbers = run.outputs[rows]
+    draws = AddressedDraws(run.seed, spec, numbers, places, denoiser.mask_id, name=name)
     one = spec.settings["update"] == "first-hitting"
     commit = Quota() if one else Coins(0.0)
     reader = reader_of(denoiser, ~open_, size)
     steps = max(1, canvas.blocks) * (size if one else spec.steps)
     decode(Decoder(Confidence("random"), commit), canvas, reader, draws, steps)
-    draws.refuse_infinite()
+    draws.confirm.refuse_infinite()
     return canvas
 
 
@@ -284,8 +275,7 @@ def _telling(run: LockstepRun, rows: Numbers) -> Watch:
 
     def watch(canvas: BlockState, changed: Truths) -> None:
         row, position = np.nonzero(changed)
-        slot, call, token = rows[row], canvas.calls[row] - 1, canvas.tokens[row, position]
-        run.trace.note(run.outputs[slot], slot, call, run.begin.place[slot, position], token)
+        run.note(canvas.calls[row] - 1, rows[row], position, canvas.tokens[row, position])
 
     return watch
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Sequence
+from dataclasses import fields
 from typing import Any
 
 import numpy as np
@@ -20,19 +21,18 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from strop.denoisers.base import Denoiser
 from strop.denoisers.block import BlockDenoiser
-from strop.denoisers.device import upload
+from strop.denoisers.device import Numbers, upload
 from strop.errors import UserError
 from strop.records import SAMPLERS
+from strop.records.block_decoders import ALIASES
 from strop.samplers import public_blocks
-from strop.samplers.decoders import telling
+from strop.samplers.decoders import mask_of, telling
 from strop.samplers.machinery.block_loop import BlockRules, fill_blocks
 from strop.samplers.machinery.blocks import BlockState
 from strop.samplers.machinery.dense import DenseRun
 from strop.samplers.machinery.drawing import AddressedDraws
 from strop.samplers.machinery.lockstep import LockstepRun, lockstep
-from strop.samplers.machinery.reading import Numbers
 from strop.samplers.public_blocks import PublicText, beyond_positions
 from strop.spec import SamplerSpec
 
@@ -46,7 +46,7 @@ ONE_END = ("llada2", "llada2-edit", "llada2-pipeline", "fast-dllm-v2")
 def fast(run: LockstepRun) -> Tensor:
     """The form for users, as a sampler."""
     spec, denoiser, block = run.spec, run.denoiser, _block(run)
-    ids = run.begin.ids(_mask(denoiser))
+    ids = run.begin.ids(mask_of(denoiser))
     length = ids.shape[1]
     if isinstance(denoiser, BlockDenoiser):  # the last block is decoded whole, then cut
         ids = pad(ids, (0, -length % block), value=denoiser.mask_id)
@@ -56,17 +56,10 @@ def fast(run: LockstepRun) -> Tensor:
     canvas = BlockState(
         upload(ids.numpy(), denoiser.device), np.where(open_, 0, -1), denoiser.mask_id, telling(run)
     )
-    draws = AddressedDraws(
-        seed=run.seed,
-        name=spec.name,
-        outputs=run.outputs,
-        places=np.maximum(open_.cumsum(1) - 1, 0),
-        mask_id=denoiser.mask_id,
-        temperature=_temperature(spec),
-        # Where the best token is taken its probability is the model's own.
-        top_p=spec.top_p if _temperature(spec) else 1.0,
-        precision=spec.precision,
-    )
+    heat, places = _temperature(spec), np.maximum(open_.cumsum(1) - 1, 0)
+    # Where the best token is taken its probability is the model's own.
+    law = spec.model_copy(update={"temperature": heat, "top_p": spec.top_p if heat else 1.0})
+    draws = AddressedDraws(run.seed, law, run.outputs, places, denoiser.mask_id)
     # LLaDA 2's code takes no more steps than there are tokens to write; our random order, all.
     written = np.clip(open_[:, :length].sum(1), 1, spec.steps)
     steps = written if spec.settings.get("order") == "confidence" else None
@@ -120,13 +113,7 @@ def dense(run: DenseRun) -> Tensor:
             fix="use `implementation=fast`",
         )
     _refuse_ours(run.spec)
-    code, options = LITERAL[run.spec.name]
-    common = {
-        "block_length": block,
-        "temperature": _temperature(run.spec),
-        "top_k": int(run.spec.settings.get("top_k", 0)),
-        "top_p": run.spec.top_p,
-    }
+    code, kind, own = LITERAL[run.spec.name]
     ids = run.start()
     together = run.spec.name == "llada2-pipeline"
     run.row_calls, blocks, edits = np.zeros((3, run.batch), np.int64)
@@ -136,7 +123,7 @@ def dense(run: DenseRun) -> Tensor:
     for part in parts:
         text = PublicText(denoiser, ids[part, : _prompt(run, part)], run.generator)
         text.told = _noting(run, part)
-        found = code(text, options(run, {**common, "gen_length": ids.shape[1] - text.size}))
+        found = code(text, _options(kind, run, block, ids.shape[1] - text.size, own(run)))
         if run.spec.name.startswith("llada2"):  # they return the response alone
             found = torch.cat([text.prompt, found], 1)
         ids[part] = _laid(ids[part], found, text.size, _stops(run))
@@ -180,9 +167,7 @@ def _noting(run: DenseRun, part: slice) -> Callable[[Tensor], None]:
         now = x[:, :length].cpu().numpy()  # waits
         old = before[:, : now.shape[1]]
         row, column = np.nonzero((now != old) & run.begin.open[part, : now.shape[1]])
-        slot = row + part.start
-        place, many = run.begin.place[slot, column], np.full(len(row), calls)
-        run.trace.note(run.numbers[slot], slot, many, place, now[row, column])
+        run.note(calls, row + part.start, column, now[row, column])
         old[:], calls = now, calls + 1
 
     return told
@@ -201,16 +186,6 @@ def _block(run: DenseRun | LockstepRun) -> int:
     return asked or known or min(DEFAULT_BLOCK, run.length)
 
 
-def _mask(denoiser: Denoiser) -> int:
-    if denoiser.mask_id >= denoiser.vocab_size:
-        raise UserError(
-            "A block decoder fills masks, and this model has none.",
-            where=denoiser.source,
-            got=f"a checkpoint of the family {denoiser.spec.family!r}",
-        )
-    return denoiser.mask_id
-
-
 def _temperature(spec: SamplerSpec) -> float:
     drawn = spec.temperature == 0 and spec.settings.get("zero") == "draw"
     return 1.0 if drawn else spec.temperature
@@ -226,76 +201,56 @@ def _stop(run: DenseRun) -> int:
     return next(iter(_stops(run)), -1)
 
 
-def _sdar(run: DenseRun, common: dict[str, Any]) -> public_blocks.SDAROptions:
-    said = run.spec.settings
-    return public_blocks.SDAROptions(
-        **common,
-        denoising_steps=run.spec.steps,
-        remasking_strategy=str(said["remasking"]),
-        confidence_threshold=float(said["threshold"]),
-        stopping_criteria_idx=_stops(run) if said["stop"] == "block" else None,
-    )
+def _ends(name: str, switch: str) -> Callable[[DenseRun], dict[str, Any]]:
+    """The option that says which token ends a text, and that an end stops the code."""
+
+    def own(run: DenseRun) -> dict[str, Any]:
+        return {name: _stop(run), "eos_early_stop": run.spec.settings["stop"] == switch}
+
+    return own
 
 
-def _llada2(run: DenseRun, common: dict[str, Any]) -> public_blocks.LLaDA2Options:
-    said = run.spec.settings
-    return public_blocks.LLaDA2Options(
-        **common,
-        steps=run.spec.steps,
-        threshold=float(said["threshold"]),
-        eos_early_stop=said["stop"] == "early",
-        eos_id=_stop(run),
-    )
+def _sdar(run: DenseRun) -> dict[str, Any]:
+    stops = run.spec.settings["stop"] == "block"
+    return {"stopping_criteria_idx": _stops(run) if stops else None}
 
 
-def _edit(run: DenseRun, common: dict[str, Any]) -> public_blocks.LLaDA2EditOptions:
-    said = run.spec.settings
-    return public_blocks.LLaDA2EditOptions(
-        **common,
-        threshold=float(said["threshold"]),
-        editing_threshold=float(said["editing_threshold"]),
-        max_post_steps=int(said["max_post_steps"]),
-        num_to_transfer=int(said["num_to_transfer"]),
-        eos_early_stop=said["stop"] == "block",
-        eos_id=_stop(run),
-    )
+def _pipeline(run: DenseRun) -> dict[str, Any]:
+    level = float(run.spec.settings["editing_threshold"])
+    ends = _ends("eos_token_id", "early")
+    return {**ends(run), "editing_threshold": level if level < 1 else None}
 
 
-def _pipeline(run: DenseRun, common: dict[str, Any]) -> public_blocks.PipelineOptions:
-    said, level = run.spec.settings, float(run.spec.settings["editing_threshold"])
-    return public_blocks.PipelineOptions(
-        **common,
-        num_inference_steps=run.spec.steps,
-        sampling_method=str(said["sampling_method"]),
-        threshold=float(said["threshold"]),
-        editing_threshold=level if level < 1 else None,
-        max_post_steps=int(said["max_post_steps"]),
-        eos_early_stop=said["stop"] == "early",
-        eos_token_id=_stop(run),
-    )
+def _fast_dllm_v2(run: DenseRun) -> dict[str, Any]:
+    said, block = run.spec.settings, _block(run)
+    return {
+        "block_size": block,
+        "small_block_size": min(int(said["small_block"]), block),
+        "stop_token": _stop(run) if said["stop"] == "early" else -1,
+    }
 
 
-def _fast_dllm_v2(run: DenseRun, common: dict[str, Any]) -> public_blocks.FastV2Options:
-    said, block = run.spec.settings, common["block_length"]
-    return public_blocks.FastV2Options(
-        max_new_tokens=common["gen_length"],
-        block_size=block,
-        small_block_size=min(int(said["small_block"]), block),
-        temperature=run.spec.temperature,
-        top_p=run.spec.top_p,
-        threshold=float(said["threshold"]),
-        stop_token=_stop(run) if said["stop"] == "early" else -1,
-    )
+def _options(kind: Any, run: DenseRun, block: int, length: int, own: dict[str, Any]) -> Any:
+    """A public code's options: our settings under its names, and what is its own."""
+    said = {**run.spec.settings, "steps": run.spec.steps, "top_p": run.spec.top_p}
+    said |= {"temperature": _temperature(run.spec), "block_length": block}
+    said |= {"gen_length": length, "max_new_tokens": length}
+    ours = {field.name: ALIASES.get(field.name, field.name) for field in fields(kind)}
+    return kind(**{**{theirs: said[name] for theirs, name in ours.items() if name in said}, **own})
 
 
-LITERAL: dict[str, tuple[Callable[[PublicText, Any], Tensor], Callable[..., Any]]] = {
-    "sdar": (public_blocks.sdar, _sdar),
-    "llada2": (public_blocks.llada2, _llada2),
-    "llada2-edit": (public_blocks.llada2_edit, _edit),
-    "llada2-pipeline": (public_blocks.llada2_pipeline, _pipeline),
-    "fast-dllm-v2": (public_blocks.fast_dllm_v2, _fast_dllm_v2),
+LITERAL: dict[str, tuple[Callable[..., Tensor], Any, Callable[[DenseRun], dict[str, Any]]]] = {
+    "sdar": (public_blocks.sdar, public_blocks.SDAROptions, _sdar),
+    "llada2": (public_blocks.llada2, public_blocks.LLaDA2Options, _ends("eos_id", "early")),
+    "llada2-edit": (
+        public_blocks.llada2_edit,
+        public_blocks.LLaDA2EditOptions,
+        _ends("eos_id", "block"),
+    ),
+    "llada2-pipeline": (public_blocks.llada2_pipeline, public_blocks.PipelineOptions, _pipeline),
+    "fast-dllm-v2": (public_blocks.fast_dllm_v2, public_blocks.FastV2Options, _fast_dllm_v2),
 }
-"""By the name of the sampler: the public code, and its options."""
+"""By the name of the sampler: the public code, its options, and those that no setting is."""
 OURS = {
     "sdar": ("remasking", "random", "has no random order"),
     "llada2": ("order", "random", "commits the likeliest draws first"),

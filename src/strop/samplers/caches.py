@@ -26,10 +26,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from strop.denoisers.base import Denoiser
+from strop.denoisers.device import Floats, Numbers, Truths
 from strop.samplers.decoders import DecoderRecipe, fill, fitting, recipe
 from strop.samplers.machinery.blocks import BlockState
 from strop.samplers.machinery.committing import Turn
-from strop.samplers.machinery.reading import Cache, NetworkReader, Numbers, Truths, View
+from strop.samplers.machinery.reading import Cache, NetworkReader, View
 from strop.spec import SamplerSpec
 
 
@@ -37,11 +38,11 @@ from strop.spec import SamplerSpec
 class Laws:
     """Sums over open positions, by sequence and call within its block, [B, K]."""
 
-    kl: NDArray[np.float64]
+    kl: Floats
     """KL(uncached || cached) of the network's own law over clean tokens, in nats."""
-    moved: NDArray[np.float64]
+    moved: Floats
     """Positions whose best token is another one."""
-    open: NDArray[np.float64]
+    open: Floats
     """Positions."""
 
     @classmethod
@@ -115,11 +116,11 @@ def _compared(logits: Tensor, other: Tensor, mask_id: int) -> tuple[Tensor, Tens
 class CachedOutputs:
     """What came out, in the order of the outputs."""
 
-    ids: NDArray[np.int64]
+    ids: Numbers
     """Generated tokens [n, L], without the prompts."""
-    calls: NDArray[np.int64]
+    calls: Numbers
     """Network calls [n]."""
-    positions: NDArray[np.int64]
+    positions: Numbers
     """Positions that the network computed [n], all calls together."""
     seconds: float
     """For all of them."""
@@ -177,7 +178,7 @@ class CacheBench:
 
     def _filled(
         self,
-        batch: NDArray[np.int64],
+        batch: Numbers,
         cache: str,
         *,
         seed: int,
@@ -198,11 +199,11 @@ class CacheBench:
     def _prompt(self, output: int) -> Sequence[int]:
         return self.prompts[output % len(self.prompts)]
 
-    def _start(self, numbers: NDArray[np.int64]) -> Tensor:
+    def _start(self, numbers: Numbers) -> Tensor:
         masks = [self.denoiser.mask_id] * self.length
         return torch.tensor([[*self._prompt(i), *masks] for i in numbers.tolist()])
 
-    def batches(self) -> Iterator[NDArray[np.int64]]:
+    def batches(self) -> Iterator[Numbers]:
         """Places of outputs whose prompts are equally long: no padding that would be computed."""
 
         def size(place: int) -> int:

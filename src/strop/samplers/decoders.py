@@ -16,16 +16,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import cast
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
 from strop.denoisers.base import Denoiser
-from strop.denoisers.device import upload
+from strop.denoisers.device import Truths, upload
 from strop.errors import UserError
-from strop.records.sampler import Value
 from strop.samplers.machinery.blocks import BlockState, Decoder, Watch, block_numbers, decode
 from strop.samplers.machinery.committing import (
     Carried,
@@ -40,7 +39,7 @@ from strop.samplers.machinery.committing import (
 from strop.samplers.machinery.dense import DenseRun
 from strop.samplers.machinery.drawing import AddressedDraws, Confidence
 from strop.samplers.machinery.lockstep import LockstepRun, lockstep
-from strop.samplers.machinery.reading import Cache, NetworkReader, Truths
+from strop.samplers.machinery.reading import Cache, NetworkReader
 from strop.samplers.public_decoders import ALGORITHMS, PublicRun
 from strop.samplers.public_decoders import dream as public_dream
 from strop.samplers.public_decoders import fast_dllm_dream as public_fast_dllm_dream
@@ -48,7 +47,7 @@ from strop.samplers.public_decoders import fast_dllm_llada as public_fast_dllm_l
 from strop.samplers.public_decoders import llada as public_llada
 from strop.spec import SamplerSpec
 
-Settings = Mapping[str, Value]
+Settings = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
@@ -87,28 +86,24 @@ def fill(
     `starts` are the columns at which rows begin that are padded on the left, `stops` the tokens
     that end a text; `reading` makes the `NetworkReader`, where it is not the plain one.
     """
-    mask_id = _checked(denoiser)
+    mask_id = mask_of(denoiser)
     tokens = ids.cpu().numpy()  # waits
     open_ = tokens == mask_id
     block = block_numbers(open_, recipe.block_length or ids.shape[1])
     canvas = BlockState(upload(tokens.copy(), denoiser.device), block, mask_id, watch)
     reader = reading(denoiser, ~open_, cache=recipe.cache, guidance=recipe.guidance, starts=starts)
     draws = AddressedDraws(
-        seed=seed,
-        name=spec.name,
-        outputs=np.asarray(outputs, np.int64),
-        # Numbers lie at the places of a response, wherever its prompt ends.
-        places=np.maximum(open_.cumsum(1) - 1, 0),
-        mask_id=mask_id,
-        temperature=spec.temperature,
-        top_p=spec.top_p,
+        seed,
+        spec,
+        np.asarray(outputs, np.int64),
+        np.maximum(open_.cumsum(1) - 1, 0),  # places of a response, wherever its prompt ends
+        mask_id,
         top_k=recipe.top_k,
-        precision=spec.precision,
         forbid=stops[:1] if recipe.end == "never" else (),
         hush=stops if recipe.end == "last" else (),
     )
     decode(fitting(recipe, denoiser), canvas, reader, draws, spec.steps)
-    draws.refuse_infinite()
+    draws.confirm.refuse_infinite()
     return canvas
 
 
@@ -133,7 +128,7 @@ def fast(run: LockstepRun) -> Tensor:
 
 def dense(run: DenseRun) -> Tensor:
     """A public code to the bit, as a sampler; the precision of the draw is the code's own."""
-    _checked(run.denoiser)
+    mask_of(run.denoiser)
     ids = run.start()
     given = (run.begin.ids(run.denoiser.mask_id) != run.denoiser.mask_id).all(0)
     prompt = int(given.long().cumprod(0).sum())  # on the host
@@ -145,12 +140,10 @@ def dense(run: DenseRun) -> Tensor:
 
 def telling(run: DenseRun | LockstepRun) -> Watch:
     """Rounds are network calls: the order in which a pool keeps when tokens came."""
-    outputs = run.outputs if isinstance(run, LockstepRun) else run.numbers
 
     def watch(canvas: BlockState, changed: Truths) -> None:
         slot, position = np.nonzero(changed[:, : run.begin.open.shape[1]])
-        call, token = canvas.calls[slot] - 1, canvas.tokens[slot, position]
-        run.trace.note(outputs[slot], slot, call, run.begin.place[slot, position], token)
+        run.note(canvas.calls[slot] - 1, slot, position, canvas.tokens[slot, position])
 
     return watch
 
@@ -160,7 +153,8 @@ def recipe(name: str, settings: Settings) -> DecoderRecipe:
     return RECIPES[name](settings)
 
 
-def _checked(denoiser: Denoiser) -> int:
+def mask_of(denoiser: Denoiser) -> int:
+    """The mask, which a decoder needs."""
     if denoiser.mask_id >= denoiser.vocab_size:
         raise UserError(
             "A blockwise decoder fills masks, and this model has none.",
@@ -196,17 +190,17 @@ def _stops(run: DenseRun | LockstepRun) -> Sequence[int]:
 def _llada(settings: Settings) -> DecoderRecipe:
     return DecoderRecipe(
         Decoder(_by_confidence(settings), Quota()),
-        block_length=_whole(settings, "block_length"),
-        guidance=_number(settings, "cfg_scale"),
-        end=str(settings["end"]),
+        block_length=settings["block_length"],
+        guidance=settings["cfg_scale"],
+        end=settings["end"],
     )
 
 
 def _fast_dllm(settings: Settings) -> DecoderRecipe:
     return DecoderRecipe(
         Decoder(_by_confidence(settings), _commit(settings)),
-        block_length=_whole(settings, "block_length"),
-        cache=cast(Cache, settings["cache"]),
+        block_length=settings["block_length"],
+        cache=settings["cache"],
     )
 
 
@@ -216,14 +210,14 @@ def _by_confidence(settings: Settings) -> Confidence:
 
 def _dream(settings: Settings) -> DecoderRecipe:
     kind = Coins if settings["alg"] == "origin" else Schedule
-    commit = kind(_number(settings, "eps"), _number(settings, "alg_temp"))
-    score = ALGORITHMS[str(settings["alg"])]
-    return DecoderRecipe(Decoder(score, commit), top_k=_whole(settings, "top_k"))
+    commit = kind(settings["eps"], settings["alg_temp"])
+    score = ALGORITHMS[settings["alg"]]
+    return DecoderRecipe(Decoder(score, commit), top_k=settings["top_k"])
 
 
 def _fast_dllm_dream(settings: Settings) -> DecoderRecipe:
-    cache, alg = cast(Cache, settings["cache"]), str(settings["alg"])
-    level = _number(settings, "threshold")
+    cache, alg = settings["cache"], settings["alg"]
+    level = settings["threshold"]
     commit: Commit
     if alg == "confidence_threshold":
         score, commit = ALGORITHMS["maskgit_plus"], Threshold(level)
@@ -233,45 +227,37 @@ def _fast_dllm_dream(settings: Settings) -> DecoderRecipe:
         return _dream(settings)
     else:  # whatever is asked for, the cached sampler orders by entropy
         score = ALGORITHMS["entropy"]
-        commit = Schedule(_number(settings, "eps"), _number(settings, "alg_temp"), late=True)
+        commit = Schedule(settings["eps"], settings["alg_temp"], late=True)
     return DecoderRecipe(
         Decoder(score, commit, opening=cache != "none"),
-        block_length=_whole(settings, "block_length") if cache != "none" else 0,
+        block_length=settings["block_length"] if cache != "none" else 0,
         cache=cache,
-        top_k=_whole(settings, "top_k"),
+        top_k=settings["top_k"],
     )
 
 
 def _blockwise(settings: Settings) -> DecoderRecipe:
     """Ours: the parts by name."""
-    score = Confidence(str(settings["score"]), tempered=settings["score_law"] == "drawn")
+    score = Confidence(settings["score"], tempered=settings["score_law"] == "drawn")
     return DecoderRecipe(
         Decoder(score, _commit(settings)),
-        block_length=_whole(settings, "block_length"),
-        cache=cast(Cache, settings["cache"]),
-        guidance=_number(settings, "cfg_scale"),
-        top_k=_whole(settings, "top_k"),
-        end=str(settings["end"]),
+        block_length=settings["block_length"],
+        cache=settings["cache"],
+        guidance=settings["cfg_scale"],
+        top_k=settings["top_k"],
+        end=settings["end"],
     )
 
 
 def _commit(settings: Settings) -> Commit:
     kind = settings["commit"]
     if kind == "threshold":
-        return Threshold(_number(settings, "threshold"))
+        return Threshold(settings["threshold"])
     if kind == "factor":
-        return Factor(_number(settings, "factor"))
+        return Factor(settings["factor"])
     if kind == "entropy-bound":
-        return EntropyBound(_number(settings, "entropy_bound"))
+        return EntropyBound(settings["entropy_bound"])
     return Quota()
-
-
-def _number(settings: Settings, name: str) -> float:
-    return float(settings[name])
-
-
-def _whole(settings: Settings, name: str) -> int:
-    return int(settings[name])
 
 
 RECIPES: dict[str, Callable[[Settings], DecoderRecipe]] = {
@@ -284,65 +270,37 @@ RECIPES: dict[str, Callable[[Settings], DecoderRecipe]] = {
 """By the name of the sampler; `strop.records.decoders` declares their settings."""
 
 
+def _said(run: DenseRun, *names: str) -> dict[str, Any]:
+    """Options that the public codes call as we do."""
+    own = {name: run.spec.settings[name] for name in names}
+    return {"steps": run.spec.steps, "temperature": run.spec.temperature, **own}
+
+
 def _literal_llada(task: PublicRun, run: DenseRun) -> BlockState:
-    settings = run.spec.settings
+    end = run.spec.settings["end"]
     return public_llada(
         task,
-        steps=run.spec.steps,
-        block_length=_whole(settings, "block_length") or task.length,
-        temperature=run.spec.temperature,
-        cfg_scale=_number(settings, "cfg_scale"),
-        remasking=str(settings["remasking"]),
-        logits_eos_inf=settings["end"] == "never",
-        confidence_eos_eot_inf=settings["end"] == "last",
+        **_said(run, "block_length", "cfg_scale", "remasking"),
+        logits_eos_inf=end == "never",
+        confidence_eos_eot_inf=end == "last",
         stops=_stops(run),
     )
 
 
 def _literal_fast_dllm(task: PublicRun, run: DenseRun) -> BlockState:
-    settings = run.spec.settings
-    commit = settings["commit"]
-    return public_fast_dllm_llada(
-        task,
-        cache=cast(Cache, settings["cache"]),
-        steps=run.spec.steps,
-        block_length=_whole(settings, "block_length") or task.length,
-        temperature=run.spec.temperature,
-        remasking=str(settings["remasking"]),
-        threshold=_number(settings, "threshold") if commit == "threshold" else None,
-        factor=_number(settings, "factor") if commit == "factor" else None,
-    )
+    commit = run.spec.settings["commit"]
+    level = () if commit == "quota" else (str(commit),)
+    return public_fast_dllm_llada(task, **_said(run, "cache", "block_length", "remasking", *level))
 
 
 def _literal_dream(task: PublicRun, run: DenseRun) -> BlockState:
-    settings = run.spec.settings
-    return public_dream(
-        task,
-        steps=run.spec.steps,
-        temperature=run.spec.temperature,
-        top_p=run.spec.top_p,
-        top_k=_whole(settings, "top_k") or None,
-        alg=str(settings["alg"]),
-        alg_temp=_number(settings, "alg_temp"),
-        eps=_number(settings, "eps"),
-    )
+    said = _said(run, "top_k", "alg", "alg_temp", "eps")
+    return public_dream(task, **said, top_p=run.spec.top_p)
 
 
 def _literal_fast_dllm_dream(task: PublicRun, run: DenseRun) -> BlockState:
-    settings = run.spec.settings
-    return public_fast_dllm_dream(
-        task,
-        cache=cast(Cache, settings["cache"]),
-        steps=run.spec.steps,
-        block_length=_whole(settings, "block_length") or None,
-        temperature=run.spec.temperature,
-        top_p=run.spec.top_p,
-        top_k=_whole(settings, "top_k") or None,
-        alg=str(settings["alg"]),
-        alg_temp=_number(settings, "alg_temp"),
-        eps=_number(settings, "eps"),
-        threshold=_number(settings, "threshold"),
-    )
+    own = ("cache", "block_length", "top_k", "alg", "alg_temp", "eps", "threshold")
+    return public_fast_dllm_dream(task, **_said(run, *own), top_p=run.spec.top_p)
 
 
 LITERAL: dict[str, Callable[[PublicRun, DenseRun], BlockState]] = {

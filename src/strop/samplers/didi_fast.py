@@ -14,10 +14,9 @@ from typing import cast
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
-from strop.denoisers.device import upload_rows
+from strop.denoisers.device import Numbers, Truths, upload_rows
 from strop.denoisers.didi import DiDi
 from strop.rng import Stream
 from strop.samplers.didi import offers as token_shares
@@ -26,9 +25,7 @@ from strop.samplers.machinery import lattice
 from strop.samplers.machinery.addressed import Address, Weights, addressed
 from strop.samplers.machinery.categorical import clean_log_probs, invert, race
 from strop.samplers.machinery.grid import alpha_of
-from strop.samplers.machinery.lockstep import LockstepRun, Numbers, lockstep
-
-Positions = NDArray[np.bool_]
+from strop.samplers.machinery.lockstep import LockstepRun, lockstep
 
 
 @lockstep
@@ -63,7 +60,7 @@ def guided(run: LockstepRun) -> Tensor:
     return _finish(run, ids, tokens)
 
 
-def _masked(run: LockstepRun, tokens: Numbers) -> Positions:
+def _masked(run: LockstepRun, tokens: Numbers) -> Truths:
     return tokens == run.denoiser.mask_id
 
 
@@ -83,7 +80,7 @@ class CandidateOffers:
         alpha_t, alpha_s = alpha_of(run.grid.t[k]), alpha_of(run.grid.s[k])
         self._weights = float(alpha_s - alpha_t), float(1 - alpha_s)
 
-    def opened(self) -> Positions:
+    def opened(self) -> Truths:
         """Positions that get a token if the network agrees, [B, L]."""
         slot, position = np.nonzero(np.ones((len(self._run.outputs), self._run.length), bool))
         return self._draws.opened(*self._at(slot, position)).reshape(-1, self._run.length)
@@ -105,7 +102,7 @@ def _reveal(
     tokens: Numbers,
     hidden: Tensor,
     slots: Numbers,
-    offered: Positions,
+    offered: Truths,
     draws: CandidateOffers,
     tilt: tuple[float, Tensor] | None = None,
 ) -> None:
@@ -199,7 +196,7 @@ def _finish(run: LockstepRun, ids: Tensor, tokens: Numbers) -> Tensor:
     mask_id, last = run.denoiser.mask_id, run.grid.updates
     hidden = run.hidden(ids, slots, sigma(run.grid.last), blank=bool(masked[slots].all()))
     where, position = np.nonzero(masked[slots])
-    stay = Weights(np.ones(len(where)), np.zeros(len(where)))  # a mask without weight
+    certain = Weights.certain(len(where))
     draws = addressed(spec.precision, run.stream)
     at = run.address(slots[where], last, position)
     for part, logits in run.rows(hidden, where, position):
@@ -210,7 +207,7 @@ def _finish(run: LockstepRun, ids: Tensor, tokens: Numbers) -> Tensor:
             clean = clean_log_probs(
                 logits, mask_id, spec.temperature, spec.top_p, confirm=run.confirm
             )
-            token = draws.draw(clean, at.at(part), stay.at(part), mask_id)
+            token = draws.draw(clean, at.at(part), certain.at(part), mask_id)
         run.put(ids, slots[where[part]], position[part], token)
         tokens[slots[where[part]], position[part]] = token
     _note(run, tokens, last, before)

@@ -20,11 +20,10 @@ from typing import Protocol, cast
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from strop.denoisers.base import NEG_INFINITY, refuse_infinite
-from strop.denoisers.device import brought, upload
+from strop.denoisers.device import Numbers, brought, upload
 from strop.denoisers.diffusion_gemma import CanvasMemory, DiffusionGemma
 from strop.errors import UserError
 from strop.rng import Stream
@@ -33,7 +32,6 @@ from strop.samplers.machinery.dense import DenseRun
 from strop.samplers.machinery.lockstep import LockstepRun, lockstep
 from strop.spec import Cooling, Precision, SamplerSpec
 
-Numbers = NDArray[np.int64]
 Watch = Callable[["OpenCanvas", Tensor, Tensor], None]
 """Told after every decoder call: what was made of it, what was read and where draws were accepted,
 both [R, C]."""
@@ -136,7 +134,7 @@ class AddressedCanvasDraws:
         if isinstance(self._draws, ExactDraw):
             return self._draws.tokens(law, where).view(logits.shape[:2])
         empty = torch.nn.functional.pad(law, (0, 1), value=NEG_INFINITY)  # a mask that nobody has
-        certain = Weights(np.ones(len(where.output)), np.zeros(len(where.output)))
+        certain = Weights.certain(len(law))
         drawn = self._draws.draw(empty, where, certain, self.vocab_size)
         return upload(drawn, logits.device).view(logits.shape[:2])
 
@@ -420,7 +418,6 @@ def _telling(run: DenseRun | LockstepRun, writing: Writing, prompt: int, length:
     """Rounds are network calls: a pool keeps after which of them each token last changed."""
     size = writing.canvas_length
     last = np.full((len(writing.text), length), -1)
-    outputs = run.outputs if isinstance(run, LockstepRun) else run.numbers
 
     def told(rows: Numbers, number: int, out: Tensor) -> None:
         columns = np.arange(number * size, min((number + 1) * size, length))
@@ -428,7 +425,6 @@ def _telling(run: DenseRun | LockstepRun, writing: Writing, prompt: int, length:
         row, column = np.nonzero(last[rows][:, columns] != now)
         slot, token, position = rows[row], now[row, column], columns[column]
         last[slot, position] = token
-        place = run.begin.place[slot, position + prompt]
-        run.trace.note(outputs[slot], slot, writing.calls[slot] - 1, place, token)
+        run.note(writing.calls[slot] - 1, slot, position + prompt, token)
 
     return told

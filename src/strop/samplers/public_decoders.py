@@ -76,7 +76,8 @@ class PublicRun:
         guidance: float = 0.0,
         padding: bool = True,
     ) -> BlockState:
-        """Decode."""
+        """Decode; blocks of 0 are all in one."""
+        block_length = block_length or self.length
         _whole("block_length", self.length, block_length)
         _whole("steps", steps, self.length // block_length)
         canvas = self.canvas(block_length)
@@ -178,7 +179,7 @@ def dream(
     commit = kind(eps, spread, rank="topk", shared=True)
     draws = _categorical(task, temperature, top_p, top_k)
     decoder = Decoder(score, commit, public=Public("steps", erases=True))
-    return task.run(decoder, draws, steps, task.length)
+    return task.run(decoder, draws, steps, 0)
 
 
 def fast_dllm_dream(
@@ -215,14 +216,14 @@ def fast_dllm_dream(
         _whole("steps", int((task.canvas(task.length).masked).sum()), steps)
         decoder = Decoder(score, Carried(threshold, "topk"), public=Public("steps"))
         draws = _categorical(task, temperature, top_p, top_k)
-        return task.run(decoder, draws, steps, task.length)
+        return task.run(decoder, draws, steps, 0)
     commit: Commit = Schedule(eps, alg_temp or 0.0, rank="topk", shared=True, late=True)
     if by_threshold:
         commit = Threshold(threshold)
     draws = _categorical(task, temperature, top_p, top_k, wide=by_threshold and cache == "prefix")
     public = Public("twice", erases=not by_threshold)
     decoder = Decoder(score, commit, opening=True, public=public)
-    return task.run(decoder, draws, steps, block_length or task.length, cache=cache)
+    return task.run(decoder, draws, steps, block_length or 0, cache=cache)
 
 
 def _categorical(

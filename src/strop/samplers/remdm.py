@@ -26,10 +26,9 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
-from strop.denoisers.device import upload_rows
+from strop.denoisers.device import Floats, Numbers, upload_rows
 from strop.rng import Stream
 from strop.samplers.machinery.addressed import Weights, addressed
 from strop.samplers.machinery.categorical import shaped
@@ -37,8 +36,6 @@ from strop.samplers.machinery.dense import DenseRun
 from strop.samplers.machinery.grid import RevealGrid
 from strop.samplers.machinery.packed import Packed, Rows, packed
 from strop.spec import SamplerSpec
-
-Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -128,9 +125,6 @@ def _revising(grid: RevealGrid, back: Floats) -> Rates:
     return Rates(np.maximum(token, 0.0), np.maximum(mask, 0.0), back)  # rounding may dip below zero
 
 
-Slots = NDArray[np.int64]
-
-
 def remdm(run: DenseRun) -> Tensor:
     """Any of the four schedules; the public code casts to the draw's precision at the draw."""
     rates, mask_id = remdm_rates(run.spec, run.grid), run.denoiser.mask_id
@@ -171,11 +165,11 @@ class Revising:
         self._leaving = np.zeros(packed.masked.shape, bool)  # taken back when the update is over
         self._confidence = np.zeros(packed.masked.shape)
 
-    def enter(self, slots: Slots, outputs: Slots) -> None:  # noqa: ARG002
+    def enter(self, slots: Numbers, outputs: Numbers) -> None:  # noqa: ARG002
         """Nothing is visible yet, so nothing can be taken back."""
         self._leaving[slots] = False
 
-    def advance(self, slots: Slots, packed: Packed) -> None:
+    def advance(self, slots: Numbers, packed: Packed) -> None:
         """End the current update and let others pass until one needs the network."""
         going = slots
         while going.size:
@@ -192,13 +186,13 @@ class Revising:
             self._wanted[slot[opened], position[opened]] = True
             going = going[~self._wanted[going].any(1)]
 
-    def take(self, slots: Slots, packed: Packed) -> tuple[Slots, Slots]:  # noqa: ARG002
+    def take(self, slots: Numbers, packed: Packed) -> tuple[Numbers, Numbers]:  # noqa: ARG002
         """Where a token may come out in this update."""
         where, position = np.nonzero(self._wanted[slots])
         self._wanted[slots] = False
         return slots[where], position
 
-    def draw(self, logits: Tensor, rows: Rows, packed: Packed) -> Slots:
+    def draw(self, logits: Tensor, rows: Rows, packed: Packed) -> Numbers:
         """Settle the rows that may be revealed, and remember how sure they were."""
         mask_id = packed.denoiser.mask_id
         clean = shaped(logits, mask_id, packed.spec, packed.confirm)
@@ -211,7 +205,7 @@ class Revising:
             self._confidence[rows.slot, rows.position] = found
         return token
 
-    def _take_back(self, slots: Slots, packed: Packed) -> None:
+    def _take_back(self, slots: Numbers, packed: Packed) -> None:
         where, position = np.nonzero(self._leaving[slots])
         if not where.size:
             return
@@ -223,7 +217,7 @@ class Revising:
         packed.blank[slots] = packed.masked[slots].all(1)
         self._leaving[slots] = False
 
-    def _choose(self, slots: Slots, packed: Packed) -> None:
+    def _choose(self, slots: Numbers, packed: Packed) -> None:
         """Decide, before the network is asked, which visible tokens this update takes back."""
         visible = ~packed.masked[slots] & packed.begin.open[slots]  # what is given stays
         where, position = np.nonzero(visible)
@@ -237,7 +231,7 @@ class Revising:
         at = packed.address(slot, position)
         self._leaving[slot, position] = self._draws.loses(at, chance)
 
-    def _finish(self, slots: Slots, packed: Packed) -> None:
+    def _finish(self, slots: Numbers, packed: Packed) -> None:
         """Fill what is masked, if the finish fills and anything is."""
         if packed.spec.finish != "none":
             self._wanted[slots] = packed.masked[slots]

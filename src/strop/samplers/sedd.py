@@ -23,7 +23,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from strop.denoisers.device import upload
+from strop.denoisers.device import Numbers, upload
 from strop.denoisers.sedd import log_score, log_score_shift
 from strop.samplers.analytic import analytic_weights
 from strop.samplers.machinery.addressed import Weights as Odds
@@ -31,7 +31,7 @@ from strop.samplers.machinery.addressed import addressed
 from strop.samplers.machinery.categorical import clean_log_probs
 from strop.samplers.machinery.dense import DenseRun
 from strop.samplers.machinery.grid import NOISE_EPSILON, neighbouring, sigma_of
-from strop.samplers.machinery.lockstep import LockstepRun, Numbers, lockstep
+from strop.samplers.machinery.lockstep import LockstepRun, lockstep
 
 Weights = Callable[[DenseRun, Tensor, int], Tensor]
 """(run, ids, update) -> unnormalised law [B, L, V] of every position after that update."""

@@ -14,26 +14,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from strop.denoisers.device import upload
+from strop.denoisers.device import Floats, Numbers, Truths, upload
 from strop.rng import Stream
 from strop.samplers.machinery.categorical import invert
-from strop.samplers.machinery.lattice import Lattice, Offers, told
+from strop.samplers.machinery.lattice import Address, Lattice, Offers, told
 from strop.spec import Precision
-
-Numbers = NDArray[np.int64]
-Floats = NDArray[np.float64]
-
-
-class Address(NamedTuple):
-    """Where the random numbers of some draws lie, one entry per draw."""
-
-    output: Numbers
-    round: Numbers
-    position: Numbers
-
-    def at(self, rows: Any) -> Address:
-        """Some of them."""
-        return Address(*(part[rows] for part in self))
 
 
 class Weights(NamedTuple):
@@ -46,11 +31,16 @@ class Weights(NamedTuple):
         """Some of them."""
         return Weights(self.token[rows], self.mask[rows])
 
+    @classmethod
+    def certain(cls, draws: int) -> Weights:
+        """All weight for the tokens, none for the mask."""
+        return cls(np.ones(draws), np.zeros(draws))
+
 
 class Addressed(Protocol):
     """Draws at addresses."""
 
-    def opened(self, where: Address, weights: Weights) -> NDArray[np.bool_]:
+    def opened(self, where: Address, weights: Weights) -> Truths:
         """Where a token may come out; elsewhere the mask stays, whatever the network says."""
         ...
 
@@ -58,7 +48,7 @@ class Addressed(Protocol):
         """The outcome at opened addresses, given log p [R, V], which is overwritten."""
         ...
 
-    def loses(self, where: Address, chance: Floats) -> NDArray[np.bool_]:
+    def loses(self, where: Address, chance: Floats) -> Truths:
         """Where the mask, of weight `chance`, wins against one token of weight 1 - chance."""
         ...
 
@@ -73,7 +63,7 @@ class ExactDraw:
     def __init__(self, stream: Stream, *, partial: bool = False) -> None:
         self._stream, self._partial = stream, partial
 
-    def opened(self, where: Address, weights: Weights) -> NDArray[np.bool_]:
+    def opened(self, where: Address, weights: Weights) -> Truths:
         """Where a token comes out, if p sums to one."""
         hazard = weights.token / (weights.token + weights.mask)
         return self._stream.uniform(*where, 0) < hazard
@@ -94,7 +84,7 @@ class ExactDraw:
         """Tokens of a law that sums to one, still on the device."""
         return invert(law, upload(self._stream.uniform(*where, 1), law.device))
 
-    def loses(self, where: Address, chance: Floats) -> NDArray[np.bool_]:
+    def loses(self, where: Address, chance: Floats) -> Truths:
         """A coin."""
         return self._stream.uniform(*where, 2) < chance
 
@@ -105,7 +95,7 @@ class LatticeDraw:
     def __init__(self, stream: Stream) -> None:
         self._stream, self._lattice = stream, Lattice()
 
-    def opened(self, where: Address, weights: Weights) -> NDArray[np.bool_]:
+    def opened(self, where: Address, weights: Weights) -> Truths:
         """Where the mask's own clock left an offer open."""
         return self._offers(where, weights).open
 
@@ -114,7 +104,7 @@ class LatticeDraw:
         offers = self._offers(where, weights)
         return settled(self._lattice, offers, law, weights.token, mask_id, self._stream)
 
-    def loses(self, where: Address, chance: Floats) -> NDArray[np.bool_]:
+    def loses(self, where: Address, chance: Floats) -> Truths:
         """Two clocks of the lattice against each other.
 
         A tie goes to the token, as in the race wherever the mask is the last class.
@@ -126,7 +116,7 @@ class LatticeDraw:
 
     def _offers(self, where: Address, weights: Weights) -> Offers:
         token, mask = (part.astype(np.float32) for part in weights)
-        return self._lattice.offer(self._stream, *where, token, mask)
+        return self._lattice.offer(self._stream, where, token, mask)
 
 
 def settled(

@@ -22,11 +22,11 @@ from torch import Tensor
 
 from strop.denoisers.base import Denoiser
 from strop.denoisers.block import BlockDenoiser
-from strop.denoisers.device import upload, upload_rows
+from strop.denoisers.device import Numbers, Truths, upload, upload_rows
 from strop.samplers.machinery.blocks import BlockState
 from strop.samplers.machinery.committing import Turn, best
 from strop.samplers.machinery.drawing import NOT_OPEN, AddressedDraws, Confidence, rule_out
-from strop.samplers.machinery.reading import NetworkReader, Numbers, Rows, Truths, View
+from strop.samplers.machinery.reading import NetworkReader, Rows, View
 
 Stop = Literal["never", "block", "early"]
 """What an end of text does: nothing; end the sequence after its block; or as soon as everything
@@ -344,7 +344,7 @@ def fill_blocks(
             break
         filling.block(start, min(start + rules.block, canvas.ids.shape[1]))
     end_rows(canvas, opened, stops)
-    draws.refuse_infinite()
+    draws.confirm.refuse_infinite()
     return counts
 
 

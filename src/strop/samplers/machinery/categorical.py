@@ -13,12 +13,44 @@ import torch
 from torch import Tensor
 
 from strop.denoisers.base import NEG_INFINITY, refuse_infinite, subs
+from strop.denoisers.device import Numbers
 from strop.records import SAMPLERS, Nucleus
 from strop.rng import RACE_EPSILON
 from strop.spec import SamplerSpec
 
 Confirm = Callable[[Tensor], None]
 """What looks at the normalisers of scores."""
+
+
+class Normalisers:
+    """A `Confirm` for whoever must not wait.
+
+    The first normalisers are looked at, which shows damaged weights; the sum of all is, in the end.
+    """
+
+    def __init__(self) -> None:
+        self._sum: Tensor | None = None
+
+    def __call__(self, normaliser: Tensor) -> None:
+        """Of some scores; one that is not finite spoils the sum."""
+        if self._sum is None:
+            self._sum = normaliser.sum(dtype=torch.float64)
+            self.refuse_infinite()
+        else:
+            self._sum += normaliser.sum()
+
+    def refuse_infinite(self) -> None:
+        """Refuse what was drawn if any scores were not finite; waits."""
+        if self._sum is not None:
+            refuse_infinite(self._sum)
+
+    def fetched(self, ids: Tensor) -> Numbers:
+        """Ids on the host, if all scores were finite: in one copy."""
+        total = ids.new_zeros((), dtype=torch.float64) if self._sum is None else self._sum
+        told = torch.cat([ids.double().flatten(), total[None]]).cpu()  # waits; exact for any token
+        refuse_infinite(told[-1])
+        return told[:-1].long().view(ids.shape).numpy()
+
 
 LARGEST_INVERSE = 1e30
 """Largest 1/tau used: beyond it only exact ties are left, and float32 overflows soon after."""

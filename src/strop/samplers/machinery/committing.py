@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
-from strop.denoisers.device import upload
+from strop.denoisers.device import Numbers, upload
 
 if TYPE_CHECKING:
     from strop.samplers.machinery.drawing import Draws
     from strop.samplers.machinery.reading import View
 
-Numbers = NDArray[np.int64]
 Rank = Literal["leftmost", "topk", "sort"]
 """Who wins ties: the leftmost, or whoever torch's `topk` or `sort` puts first."""
 
@@ -38,10 +36,10 @@ class Turn:
         return replace(self, rows=rows, started=started)
 
 
-class _Plain:
-    """What most rules share: nothing to remember, and nothing known before the scores."""
+class Commit:
+    """A rule; most have nothing to remember, and know nothing before the scores."""
 
-    def begin(self, turn: Turn):  # noqa: ARG002
+    def begin(self, turn: Turn) -> Commit:  # noqa: ARG002
         """The rule at the beginning of a block."""
         return self
 
@@ -57,18 +55,9 @@ class _Plain:
         """Whether a public code stops here with the network's answer unused."""
         return False
 
-
-class Commit(Protocol):
-    """A rule."""
-
-    def begin(self, turn: Turn) -> Commit: ...  # noqa: D102
-    def quota(self, turn: Turn, left: Numbers) -> Numbers | None: ...  # noqa: D102
-    def extended(self, turn: Turn) -> int: ...  # noqa: D102
-    def ends_after_call(self, turn: Turn) -> bool: ...  # noqa: D102
-
     def choose(self, value: Tensor, view: View, turn: Turn, draws: Draws) -> Tensor:
         """Where to commit [R, W], from the scores [R, W]."""
-        ...
+        raise NotImplementedError
 
 
 def best(value: Tensor, count: Numbers | Tensor, rank: Rank) -> Tensor:
@@ -86,7 +75,7 @@ def best(value: Tensor, count: Numbers | Tensor, rank: Rank) -> Tensor:
 
 
 @dataclass(frozen=True)
-class Quota(_Plain):
+class Quota(Commit):
     """LLaDA's: the block's masks shared out evenly among its rounds, the earlier ones first."""
 
     rank: Rank = "leftmost"
@@ -102,7 +91,7 @@ class Quota(_Plain):
 
 
 @dataclass(frozen=True)
-class Threshold(_Plain):
+class Threshold(Commit):
     """Fast-dLLM's: every position that scores at least this, and the best one anyway."""
 
     level: float
@@ -114,7 +103,7 @@ class Threshold(_Plain):
 
 
 @dataclass(frozen=True)
-class Factor(_Plain):
+class Factor(Commit):
     """Fast-dLLM's other rule: rank n is committed while c_n >= 1 - factor / (n + 1).
 
     The first rank always is. As in the public code, the count goes up by one where it would stop at
@@ -138,7 +127,7 @@ class Factor(_Plain):
 
 
 @dataclass(frozen=True)
-class EntropyBound(_Plain):
+class EntropyBound(Commit):
     """The longest run of least entropies whose sum without its largest stays within a bound.
 
     At least one position; it reads scores that are minus an entropy.
@@ -156,7 +145,7 @@ class EntropyBound(_Plain):
 
 
 @dataclass(frozen=True)
-class Schedule(_Plain):
+class Schedule(Commit):
     """Dream's: times from 1 down to eps, and in each round floor(masks (1 - s / t)); then the rest.
 
     With `spread` above zero the positions are not the best ones but drawn without replacement with
@@ -182,9 +171,9 @@ class Schedule(_Plain):
 
     def quota(self, turn: Turn, left: Numbers) -> Numbers | None:
         """A share of what is left."""
-        return self._share(turn, left)
+        return self.share(turn, left)
 
-    def _share(self, turn: Turn, left: Numbers) -> Numbers:
+    def share(self, turn: Turn, left: Numbers) -> Numbers:
         """In float32, as the public code rounds it."""
         masks = torch.from_numpy(left)
         count = masks.float()
@@ -201,7 +190,7 @@ class Schedule(_Plain):
 
     def choose(self, value: Tensor, view: View, turn: Turn, draws: Draws) -> Tensor:
         """The best, or some drawn by their scores."""
-        count = self._share(turn, view.open.sum(1))
+        count = self.share(turn, view.open.sum(1))
         if not (count > 0).any():
             return torch.zeros_like(view.opened)
         if self.spread > 0:
@@ -229,7 +218,7 @@ class Coins(Schedule):
 
 
 @dataclass(frozen=True)
-class Carried(_Plain):
+class Carried(Commit):
     """Fast-dLLM's threshold for Dream without blocks: `masks / rounds` candidates a round.
 
     The best is committed, the others if they score at least `level`; the rejected are added to the
@@ -243,12 +232,8 @@ class Carried(_Plain):
         """Nothing carried yet."""
         return Carrying(self, turn)
 
-    def choose(self, value: Tensor, view: View, turn: Turn, draws: Draws) -> Tensor:
-        """As in the first round of a block."""
-        return self.begin(turn).choose(value, view, turn, draws)
 
-
-class Carrying(_Plain):
+class Carrying(Commit):
     """A block under `Carried`; every sequence has a number of rounds and a carry of its own."""
 
     def __init__(self, rule: Carried, turn: Turn) -> None:

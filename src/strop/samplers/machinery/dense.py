@@ -11,41 +11,22 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
-from strop.denoisers.base import Denoiser, all_logits, carry_over
-from strop.denoisers.device import brought, upload
-from strop.pool import OnStep
-from strop.prompts import Canvases
+from strop.denoisers.base import all_logits, carry_over
+from strop.denoisers.device import Numbers, brought, upload
 from strop.samplers.machinery.categorical import race, shaped
-from strop.samplers.machinery.grid import RevealGrid, temperatures
-from strop.samplers.machinery.start import Start
-from strop.samplers.machinery.trace import Trace
-from strop.spec import SamplerSpec
-
-Numbers = NDArray[np.int64]
+from strop.samplers.machinery.grid import temperatures
+from strop.samplers.machinery.start import BatchRun
 
 
 @dataclass
-class DenseRun:
+class DenseRun(BatchRun):
     """One batch under way: the settings, the random stream, and the count of network calls."""
 
-    denoiser: Denoiser
-    spec: SamplerSpec
-    grid: RevealGrid
-    generator: torch.Generator
-    batch: int
-    length: int
-    outputs: Numbers | None = None
-    """Their indices; None: 0, 1, ..."""
-    on_step: OnStep | None = None
-    canvases: Canvases | None = None
-    """What the outputs answer; None: nothing is given."""
+    generator: torch.Generator = field(kw_only=True)
     calls: int = field(default=0, init=False)
     """Calls of the network that predicts."""
-    counts: dict[str, Numbers] = field(default_factory=dict, init=False)
-    """Per output, what else the sampler counts, as its record says."""
     judge_calls: int = field(default=0, init=False)
     """Calls of a network that judges what was predicted, one for each state it looks at."""
     row_calls: Numbers | None = field(default=None, init=False)
@@ -56,10 +37,7 @@ class DenseRun:
     """Whether the last one changed anything."""
 
     def __post_init__(self) -> None:
-        self.numbers = np.arange(self.batch) if self.outputs is None else self.outputs
-        self.begin = Start(self.batch, self.length, self.canvases)
-        self.begin.enter(np.arange(self.batch), self.numbers)
-        self.trace = Trace(self.batch, self.begin.width, self.on_step)
+        super().__post_init__()
         self.heats = temperatures(self.spec, self.grid)
         """The temperature of every round, where they differ."""
 
@@ -67,10 +45,6 @@ class DenseRun:
     def dtype(self) -> torch.dtype:
         """The precision of the draw."""
         return getattr(torch, self.spec.precision)
-
-    def start(self) -> Tensor:
-        """A batch of masks, and whatever is given."""
-        return upload(self.begin.ids(self.denoiser.mask_id).numpy(), self.denoiser.device)
 
     def logits(self, ids: Tensor, sigma: Tensor) -> Tensor:
         """Raw scores [B, L, V] of one network call."""
@@ -110,11 +84,6 @@ class DenseRun:
             self.note(self.round, slot, position, told[0][slot, position])
         self.round += 1
         return moved
-
-    def note(self, update: int, slots: Numbers, position: Numbers, token: Numbers) -> None:
-        """These tokens changed in an update (counted from 0)."""
-        place = self.begin.place[slots, position]
-        self.trace.note(self.numbers[slots], slots, np.full(len(slots), update), place, token)
 
     def keep_visible(self, drawn: Tensor, ids: Tensor) -> Tensor:
         """A token that is visible stays."""

@@ -21,17 +21,15 @@ from typing import Protocol
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
-from strop.denoisers.base import NEG_INFINITY, refuse_infinite
-from strop.denoisers.device import upload, upload_rows
-from strop.records import Nucleus
+from strop.denoisers.base import NEG_INFINITY
+from strop.denoisers.device import Numbers, Truths, upload, upload_rows
 from strop.rng import Stream
 from strop.samplers.machinery.addressed import Address, ExactDraw, Weights, addressed
-from strop.samplers.machinery.categorical import clean_log_probs
-from strop.samplers.machinery.reading import Numbers, Truths, View
-from strop.spec import Precision
+from strop.samplers.machinery.categorical import Normalisers, shaped
+from strop.samplers.machinery.reading import View
+from strop.spec import SamplerSpec
 
 NOT_OPEN = -torch.inf
 """The score of a position where nothing may be committed."""
@@ -133,34 +131,33 @@ class AddressedDraws:
 
     def __init__(
         self,
-        *,
         seed: int,
-        name: str,
-        outputs: NDArray[np.int64],
-        places: NDArray[np.int64],
+        spec: SamplerSpec,
+        outputs: Numbers,
+        places: Numbers,
         mask_id: int,
-        temperature: float = 1.0,
-        top_p: float = 1.0,
+        *,
+        name: str | None = None,
         top_k: int = 0,
-        nucleus: Nucleus = "reaching",
-        precision: Precision = "float64",
         forbid: Sequence[int] = (),
         hush: Sequence[int] = (),
     ) -> None:
-        self.outputs, self.mask_id = outputs, mask_id
+        """With the temperature, the cut and the precision of a sampler's settings.
+
+        Numbers are addressed by the sampler's name, or by another.
+        """
+        self.spec, self.outputs, self.mask_id, self.top_k = spec, outputs, mask_id, top_k
         self.places = places
         """[B, L], the address of each column: its number among the open ones."""
-        self.temperature, self.top_p, self.top_k = temperature, top_p, top_k
-        self.nucleus: Nucleus = nucleus
         self.forbid = list(forbid)
         """Tokens that are never drawn."""
         self.hush = list(hush)
         """Tokens that count for nothing in a score of the network's own law."""
         self._streams = [
-            Stream(seed, f"{name}/{purpose}") for purpose in ("token", "order", "race")
+            Stream(seed, f"{name or spec.name}/{purpose}") for purpose in ("token", "order", "race")
         ]
-        self._draws = addressed(precision, self._streams[TOKEN])
-        self._normalisers: Tensor | None = None
+        self._draws = addressed(spec.precision, self._streams[TOKEN])
+        self.confirm = Normalisers()
 
     def propose(self, view: View, score: Confidence) -> tuple[Tensor, Tensor]:
         """A draw and a score wherever one is open, some rows of the head at a time."""
@@ -181,19 +178,6 @@ class AddressedDraws:
             drawn, _ = self._row(view, sequence, column, logits, None)
             tokens[upload_rows(view.device, sequence, column)] = drawn
         return tokens
-
-    def confirm(self, normaliser: Tensor) -> None:
-        """Look at the first normalisers now, which shows damaged weights, and at others later."""
-        if self._normalisers is None:
-            self._normalisers = normaliser.sum(dtype=torch.float64)
-            self.refuse_infinite()
-        else:
-            self._normalisers += normaliser.sum()
-
-    def refuse_infinite(self) -> None:
-        """Refuse what was drawn if any scores were not finite; waits."""
-        if self._normalisers is not None:
-            refuse_infinite(self._normalisers)
 
     def numbers(self, view: View) -> Tensor:
         """One number for each cell, from its address."""
@@ -218,14 +202,15 @@ class AddressedDraws:
     ) -> tuple[Tensor, Tensor | None]:
         rule_out(logits, [self.mask_id, *self.forbid])
         own = None if score is None or score.blind or score.tempered else logits.clone()
-        law = self._law(logits, self.temperature)
+        heat = float(self.spec.temperature)
+        law = self._law(logits, heat)
         probs = None
         if own is not None:
             rule_out(own, self.hush)
             probs = own.softmax(-1)
         elif score is not None and not score.blind:
             # At temperature 0 the public codes score by the untempered law, cut all the same.
-            probs = (law if self.temperature else self._law(logits, 1.0)).exp()
+            probs = (law if heat else self._law(logits, 1.0)).exp()
         drawn = self._draw(view, sequence, column, law.clone())
         if probs is None or score is None:
             return drawn, None
@@ -233,9 +218,7 @@ class AddressedDraws:
 
     def _law(self, logits: Tensor, temperature: float) -> Tensor:
         """Log-probabilities of the clean tokens: tempered, then cut."""
-        law = clean_log_probs(
-            logits.clone(), self.mask_id, temperature, self.top_p, self.nucleus, self.confirm
-        )
+        law = shaped(logits.clone(), self.mask_id, self.spec, self.confirm, temperature)
         if self.top_k and temperature:
             kept = law >= law.topk(min(self.top_k, law.shape[-1]), dim=-1).values[:, -1:]
             law = law.masked_fill(~kept, NEG_INFINITY)
@@ -249,10 +232,8 @@ class AddressedDraws:
         where = Address(self.outputs[row], view.rounds[sequence], place)
         if isinstance(self._draws, ExactDraw):
             return self._draws.tokens(law, where)  # nobody has to know what came out
-        # Tokens have all the weight and the mask has none.
-        weights = Weights(np.ones(len(where.output)), np.zeros(len(where.output)))
-        drawn = self._draws.draw(law, where, weights, self.mask_id)
-        return upload(drawn, law.device)
+        certain = Weights.certain(len(place))
+        return upload(self._draws.draw(law, where, certain, self.mask_id), law.device)
 
     def _uniform(self, view: View, purpose: int) -> Tensor:
         output, round_ = self.outputs[view.rows][:, None], view.rounds[:, None]

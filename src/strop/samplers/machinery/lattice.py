@@ -22,13 +22,13 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from strop.denoisers.device import upload
+from strop.denoisers.device import Floats, Numbers, Truths, upload
 from strop.rng import RACE_EPSILON, Stream, unit53
 
 WEIGHT_SLACK = 1e-4  # rounded probabilities may sum to a little more than one
@@ -37,63 +37,69 @@ CAP = 8.0  # expected points above which the threshold is raised
 PAIR = np.array([[0], [1]])
 
 
+class Address(NamedTuple):
+    """Where the random numbers of some draws lie, one entry per draw."""
+
+    output: Numbers
+    round: Numbers
+    position: Numbers
+
+    def at(self, rows: Any) -> Address:
+        """Some of them."""
+        return Address(*(part[rows] for part in self))
+
+
 @dataclass(frozen=True)
 class Offers:
     """Masked positions at one update each, before the network has been asked."""
 
-    output: NDArray[np.int64]
-    round: NDArray[np.int64]
-    position: NDArray[np.int64]
-    mask_score: Floats
+    where: Address
+    mask_score: Singles
     """x: what a token must beat."""
-    threshold: Floats
+    threshold: Singles
     """The same, or a higher one where many tokens would beat x."""
-    raised: NDArray[np.bool_]
-    bound: NDArray[np.float64]
+    raised: Truths
+    bound: Floats
     """W: at least the sum of the token weights."""
-    points: NDArray[np.int64]
+    points: Numbers
     """Poisson points above the threshold; none means that no token reached it."""
-    numbers: NDArray[np.float64] | None = None
+    numbers: Floats | None = None
     """Where they were drawn ahead, those of the first point (see `point_numbers`)."""
 
     def __getitem__(self, chosen: Any) -> Offers:
-        def some(part: Any) -> Any:
-            return part if part is None else part[chosen]
-
-        return Offers(*(some(getattr(self, name)) for name in self.__dataclass_fields__))
+        where, *parts = vars(self).values()
+        some: list[Any] = [one if one is None else one[chosen] for one in parts]
+        return Offers(where.at(chosen), *some)
 
     def __len__(self) -> int:
-        return len(self.output)
+        return len(self.points)
 
     @classmethod
     def known(
         cls,
-        output: NDArray[np.int64],
-        round_: NDArray[np.int64],
-        position: NDArray[np.int64],
-        mask_score: Floats,
-        points: NDArray[np.int64],
-        token_mass: Floats,
-        numbers: NDArray[np.float64] | None = None,
+        where: Address,
+        mask_score: Singles,
+        points: Numbers,
+        token_mass: Singles,
+        numbers: Floats | None = None,
     ) -> Offers:
         """Offers whose random part has been drawn before."""
-        found = levels(mask_score, token_mass)
-        return cls(output, round_, position, mask_score, *found, points, numbers)
+        return cls(where, mask_score, *levels(mask_score, token_mass), points, numbers)
 
     @property
-    def open(self) -> NDArray[np.bool_]:
+    def open(self) -> Truths:
         """Which offers need the network: a point fell, or the threshold was not the last word."""
         return (self.points > 0) | self.raised
 
 
-def levels(score: Floats, token_mass: Floats) -> tuple[Floats, NDArray[Any], NDArray[Any]]:
+def levels(score: Singles, token_mass: Singles) -> tuple[Singles, Truths, Floats]:
     """The threshold of an offer, whether it is raised, and the bound W."""
     bound = token_mass.astype(np.float64) * (1 + WEIGHT_SLACK)
     raised = bound > CAP * score.astype(np.float64)
     return np.where(raised, (bound / CAP).astype(np.float32), score), raised, bound
 
 
-def poisson(rate: NDArray[np.float64], u: NDArray[np.float64]) -> NDArray[np.int64]:
+def poisson(rate: Floats, u: Floats) -> Numbers:
     """Poisson counts by inversion; most are zero and cost one comparison."""
     count = np.zeros(rate.shape, np.int64)
     left = np.flatnonzero(u >= np.exp(-rate))
@@ -111,38 +117,27 @@ def poisson(rate: NDArray[np.float64], u: NDArray[np.float64]) -> NDArray[np.int
     return count
 
 
-def points_of(offers: Offers) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def points_of(offers: Offers) -> tuple[Numbers, Numbers]:
     """All points, by row and number."""
     row = np.repeat(np.arange(len(offers)), offers.points)
     return row, np.arange(len(row)) - (np.cumsum(offers.points) - offers.points)[row]
 
 
-def point_numbers(
-    stream: Stream,
-    output: NDArray[np.int64],
-    round_: NDArray[np.int64],
-    position: NDArray[np.int64],
-    point: Any,
-) -> NDArray[np.float64]:
+def point_numbers(stream: Stream, where: Address, point: Any) -> Floats:
     """The numbers of points [n, 3]: its token, does it survive, where is its clock."""
-    words = stream.words(output, round_, position, 1 + 2 * point + PAIR)
+    words = stream.words(*where, 1 + 2 * point + PAIR)
     (chosen, survival), clock = unit53(words[0], words[1]), unit53(words[2][1], words[3][1])
     return np.array([chosen, survival, clock]).T
 
 
-def numbers_of(
-    offers: Offers, row: NDArray[np.int64], point: NDArray[np.int64], stream: Stream
-) -> NDArray[np.float64]:
+def numbers_of(offers: Offers, row: Numbers, point: Numbers, stream: Stream) -> Floats:
     """Those of all points; only what was not drawn ahead is drawn."""
     if offers.numbers is None:
-        there = offers.output[row], offers.round[row], offers.position[row]
-        return point_numbers(stream, *there, point)
+        return point_numbers(stream, offers.where.at(row), point)
     found = offers.numbers[row]
     later = np.flatnonzero(point)
     if later.size:
-        more = row[later]
-        there = offers.output[more], offers.round[more], offers.position[more]
-        found[later] = point_numbers(stream, *there, point[later])
+        found[later] = point_numbers(stream, offers.where.at(row[later]), point[later])
     return found
 
 
@@ -152,7 +147,7 @@ BITS = 24
 LARGEST_TABLE = 2**17  # entries of a rows-by-classes table
 NEAR = 4  # lattice points on either side of where a score is reached in exact arithmetic
 
-Floats = NDArray[np.float32]
+Singles = NDArray[np.float32]
 
 
 class Lattice:
@@ -162,12 +157,12 @@ class Lattice:
         self.bits = BITS if bits is None else bits
         self.size = 1 << self.bits
 
-    def clock(self, k: NDArray[Any]) -> Floats:
+    def clock(self, k: NDArray[Any]) -> Singles:
         """D(k) by the very float32 operations of the public draw."""
         u = torch.from_numpy(np.array(k, dtype=np.float32)).div_(self.size)
         return u.add_(RACE_EPSILON).log_().neg_().add_(RACE_EPSILON).numpy()
 
-    def first(self, weight: Floats, threshold: Floats, strict: Any = False) -> NDArray[np.int64]:
+    def first(self, weight: Singles, threshold: Singles, strict: Any = False) -> Numbers:
         """The smallest k whose score weight / D(k) reaches (exceeds) the threshold; N if none.
 
         Scores do not fall as k grows (a test checks all 2**24 clocks), so it is enough to look at
@@ -187,7 +182,7 @@ class Lattice:
             found[missed] = self._bisect(weight[missed], threshold[missed])
         return found
 
-    def _bisect(self, weight: Floats, threshold: Floats) -> NDArray[np.int64]:
+    def _bisect(self, weight: Singles, threshold: Singles) -> Numbers:
         low = np.zeros(weight.shape, np.int64)
         high = np.full(weight.shape, self.size, np.int64)
         for _ in range(self.bits + 1):
@@ -199,42 +194,28 @@ class Lattice:
         return low
 
     def offer(
-        self,
-        stream: Stream,
-        output: NDArray[np.int64],
-        round_: NDArray[np.int64],
-        position: NDArray[np.int64],
-        token_mass: Floats,
-        mask_weight: Floats,
+        self, stream: Stream, where: Address, token_mass: Singles, mask_weight: Singles
     ) -> Offers:
         """Everything about these draws that does not need the network.
 
         `token_mass` is the float32 factor t - s of the token probabilities, `mask_weight` is s.
         """
-        word, high, low, _ = stream.words(output, round_, position, 0)
+        word, high, low, _ = stream.words(*where, 0)
         k = (word >> np.uint64(32 - self.bits)).astype(np.int64)
-        u = unit53(high, low)
-        return self.offers(output, round_, position, k, u, token_mass, mask_weight)
+        return self.offers(where, k, unit53(high, low), token_mass, mask_weight)
 
     def offers(
-        self,
-        output: NDArray[np.int64],
-        round_: NDArray[np.int64],
-        position: NDArray[np.int64],
-        k: NDArray[np.int64],
-        u: NDArray[np.float64],
-        token_mass: Floats,
-        mask_weight: Floats,
+        self, where: Address, k: Numbers, u: Floats, token_mass: Singles, mask_weight: Singles
     ) -> Offers:
         """The same, given the lattice point of the mask's clock and the number for the points."""
         score = mask_weight / self.clock(k)
         threshold, raised, bound = levels(score, token_mass)
         points = poisson((1 + CLOCK_SLACK) * bound / threshold.astype(np.float64), u)
-        return Offers(output, round_, position, score, threshold, raised, bound, points)
+        return Offers(where, score, threshold, raised, bound, points)
 
     def settle(
         self, offers: Offers, weights: torch.Tensor, mask_id: int, stream: Stream
-    ) -> tuple[NDArray[np.int64], int]:
+    ) -> tuple[Numbers, int]:
         """The winner of each open offer, `mask_id` where the mask stays; and how many rows broke
         a bound and were drawn class by class instead.
 
@@ -276,30 +257,24 @@ class Lattice:
     def _class_by_class(
         self,
         offers: Offers,
-        weights: Floats,
-        below: NDArray[np.bool_],
+        weights: Singles,
+        below: Truths,
         mask_id: int,
         stream: Stream,
-    ) -> NDArray[np.int64]:
+    ) -> Numbers:
         """One clock per class [R, V], kept to scores below the threshold in the rows `below`."""
         threshold = np.where(below, offers.threshold, np.float32(np.inf))
         count = self.first(weights, np.broadcast_to(threshold[:, None], weights.shape))
         classes = np.arange(weights.shape[1])
-        u = stream.uniform(
-            offers.output[:, None], offers.round[:, None], offers.position[:, None], 2**20 + classes
-        )
+        u = stream.uniform(*offers.where.at((slice(None), None)), 2**20 + classes)
         scores = weights / self.clock(np.minimum((u * count).astype(np.int64), count - 1))
         scores[:, mask_id] = offers.mask_score
         return scores.argmax(-1)
 
 
 def _fallen(
-    offers: Offers,
-    row: NDArray[np.int64],
-    point: NDArray[np.int64],
-    u: NDArray[np.float64],
-    weights: torch.Tensor,
-) -> tuple[NDArray[np.int64], Floats, NDArray[np.float64]]:
+    offers: Offers, row: Numbers, point: Numbers, u: Floats, weights: torch.Tensor
+) -> tuple[Numbers, Singles, Floats]:
     """The token that each point falls on (V: none) and its weight; and the sum of each row.
 
     The device is asked once.
@@ -315,7 +290,7 @@ def _fallen(
     return tokens.astype(np.int64), heavy.astype(np.float32), told[:, -1]
 
 
-def _distinct(row: NDArray[np.int64], token: NDArray[np.int64], classes: int) -> NDArray[np.int64]:
+def _distinct(row: Numbers, token: Numbers, classes: int) -> Numbers:
     """The points that fell on a token, without those where one of the row fell before."""
     fell = np.flatnonzero(token < classes)
     if not (row[1:] == row[:-1]).any():
@@ -324,9 +299,7 @@ def _distinct(row: NDArray[np.int64], token: NDArray[np.int64], classes: int) ->
     return fell[firsts]
 
 
-def _best(
-    rows: int, row: NDArray[np.int64], token: NDArray[np.int64], score: NDArray[Any], nobody: int
-) -> NDArray[np.int64]:
+def _best(rows: int, row: Numbers, token: Numbers, score: Singles, nobody: int) -> Numbers:
     """Per row the token of the highest score, the lowest index on ties."""
     winner = np.full(rows, nobody, np.int64)
     order = np.lexsort((-token, score, row))  # the last entry of a row is its winner
@@ -334,7 +307,7 @@ def _best(
     return winner
 
 
-def exact_law(weights: NDArray[Any], bits: int = BITS) -> NDArray[np.float64]:
+def exact_law(weights: NDArray[Any], bits: int = BITS) -> Floats:
     """The probability that each class wins the float32 race, by enumerating its lattice.
 
     Takes O(V N log(V N)) for V classes and N = 2**bits: for small cases, tests and documentation.
@@ -358,7 +331,7 @@ def exact_law(weights: NDArray[Any], bits: int = BITS) -> NDArray[np.float64]:
     return np.bincount(owner, weights=won, minlength=len(weights)).astype(np.float64)
 
 
-def _levels(scores: Floats) -> tuple[NDArray[Any], ...]:
+def _levels(scores: Singles) -> tuple[NDArray[Any], ...]:
     """Distinct scores [V, N], their classes, and the lattice points below and up to each.
 
     Scores do not fall along the lattice, so equal ones are neighbours.
@@ -370,7 +343,7 @@ def _levels(scores: Floats) -> tuple[NDArray[Any], ...]:
     return scores[new], owner, first, np.where(after > 0, after, scores.shape[1])
 
 
-def first_order(probs: NDArray[Any], t: float, s: float, bits: int = BITS) -> NDArray[np.float64]:
+def first_order(probs: NDArray[Any], t: float, s: float, bits: int = BITS) -> Floats:
     """Probability of being revealed as each token in the update from t to s, to first order.
 
     A token of weight q = p (t - s) against the rest, t - q, wins with q / t * r / (e^r - 1),
@@ -384,7 +357,7 @@ def first_order(probs: NDArray[Any], t: float, s: float, bits: int = BITS) -> ND
     return np.where(q > 0, q / t * factor, 0.0)
 
 
-def told(tokens: NDArray[np.int64], broken: int) -> NDArray[np.int64]:
+def told(tokens: Numbers, broken: int) -> Numbers:
     """What `settle` drew, with a word about the draws that broke a bound."""
     if broken:
         warnings.warn(

@@ -8,80 +8,42 @@ sequences share a batch, except the last bits of a matrix product.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import cast
 
 import numpy as np
-import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
-from strop.denoisers.base import Denoiser, PaddingDenoiser, refuse_infinite
-from strop.denoisers.device import head_rows, upload, upload_rows
-from strop.pool import OnStep, Output
-from strop.prompts import Canvases
+from strop.denoisers.base import Denoiser, PaddingDenoiser
+from strop.denoisers.device import Numbers, head_rows, upload, upload_rows
+from strop.pool import Output
 from strop.rng import Stream
 from strop.samplers.machinery.addressed import Address
-from strop.samplers.machinery.grid import RevealGrid, reveal_grid
+from strop.samplers.machinery.categorical import Normalisers
+from strop.samplers.machinery.grid import reveal_grid
 from strop.samplers.machinery.packed import FastDraw, FastSampler
-from strop.samplers.machinery.start import Start
-from strop.samplers.machinery.trace import Trace
-from strop.spec import SamplerSpec
-
-Numbers = NDArray[np.int64]
+from strop.samplers.machinery.start import BatchRun
 
 
 @dataclass
-class LockstepRun:
-    """Some outputs under way together."""
+class LockstepRun(BatchRun):
+    """Some outputs under way together; their numbers have addresses."""
 
-    denoiser: Denoiser
-    spec: SamplerSpec
-    grid: RevealGrid
-    seed: int
-    outputs: Numbers
-    length: int
-    on_step: OnStep | None = None
-    canvases: Canvases | None = None
+    seed: int = field(kw_only=True)
     calls: Numbers = field(init=False)
     """Per output, the network calls it took part in."""
-    counts: dict[str, Numbers] = field(default_factory=dict, init=False)
-    """Per output, what else the sampler counts, as its record says."""
 
     def __post_init__(self) -> None:
-        self.calls = np.zeros(len(self.outputs), np.int64)
-        self.begin = Start(len(self.outputs), self.length, self.canvases)
-        self.begin.enter(np.arange(len(self.outputs)), self.outputs)
-        self.trace = Trace(len(self.outputs), self.begin.width, self.on_step)
-        self.stream = Stream(self.seed, self.spec.name)
-        device = self.denoiser.device
-        self._rows = head_rows(self.denoiser.vocab_size, device)
-        self._normalisers = torch.zeros((), dtype=torch.float64, device=device)
-        self._confirmed = False
-
-    def start(self) -> Tensor:
-        """Masks, and whatever is given."""
-        return self.upload(self.begin.ids(self.denoiser.mask_id).numpy())
+        super().__post_init__()
+        self.calls = np.zeros(self.batch, np.int64)
+        self.stream, self.confirm = Stream(self.seed, self.spec.name), Normalisers()
+        self._rows = head_rows(self.denoiser.vocab_size, self.denoiser.device)
 
     def upload(self, array: np.ndarray) -> Tensor:
         """The array where the sequences are."""
         return upload(array, self.denoiser.device)
-
-    def confirm(self, normaliser: Tensor) -> None:
-        """Look at the first normalisers now, which shows damaged weights, and at others later."""
-        self._normalisers += normaliser.sum()
-        if not self._confirmed:
-            refuse_infinite(self._normalisers)
-            self._confirmed = True
-
-    def finished(self, ids: Tensor) -> Numbers:
-        """The ids on the host, if all scores were finite."""
-        told = torch.cat([ids.double().flatten(), self._normalisers[None]]).cpu()  # waits
-        refuse_infinite(told[-1])
-        return told[:-1].long().view(ids.shape).numpy()
 
     def address(self, slots: Numbers, update: int, position: Numbers) -> Address:
         """Where the random numbers of these positions lie in an update."""
@@ -121,11 +83,6 @@ class LockstepRun:
         at = upload_rows(ids.device, slots, position, token)
         ids[at[0], at[1]] = at[2]
 
-    def note(self, update: int, slots: Numbers, position: Numbers, token: Numbers) -> None:
-        """These tokens changed in an update (counted from 0)."""
-        output, update_of, place = self.address(slots, update, position)
-        self.trace.note(output, slots, update_of, place, token)
-
 
 LockstepSampler = Callable[[LockstepRun], Tensor]
 """Ids [B, L] from a run."""
@@ -142,26 +99,12 @@ def lockstep(sampler: LockstepSampler) -> FastSampler:
                 denoiser,
                 draw.spec,
                 grid,
-                draw.seed,
                 numbers,
                 draw.length,
                 draw.on_step,
                 draw.canvases,
+                seed=draw.seed,
             )
-            start = time.perf_counter()
-            ids = batch.finished(sampler(batch))
-            batch.trace.end()
-            seconds = (time.perf_counter() - start) / len(numbers)
-            yield from batch.begin.outputs(
-                np.arange(len(numbers)),
-                numbers,
-                ids,
-                batch.trace.changed,
-                nfe=batch.calls,
-                seconds=np.full(len(numbers), seconds),
-                mask=draw.model.mask_id,
-                sampler=draw.spec.name,
-                counts=batch.counts,
-            )
+            yield from batch.done(batch.confirm.fetched(sampler(batch)), batch.calls)
 
     return run

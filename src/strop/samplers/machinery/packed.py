@@ -24,12 +24,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from strop.denoisers.base import Denoiser, Model, PaddingDenoiser, refuse_infinite
-from strop.denoisers.device import head_rows, upload, upload_rows
+from strop.denoisers.base import Denoiser, Model, PaddingDenoiser
+from strop.denoisers.device import Numbers, head_rows, upload, upload_rows
 from strop.pool import OnStep, Output
 from strop.prompts import Canvases
 from strop.samplers.machinery.addressed import Address
-from strop.samplers.machinery.categorical import clean_log_probs
+from strop.samplers.machinery.categorical import Normalisers, clean_log_probs
 from strop.samplers.machinery.grid import RevealGrid, reveal_grid, temperatures
 from strop.samplers.machinery.start import Start
 from strop.samplers.machinery.trace import Trace
@@ -56,9 +56,6 @@ class FastDraw:
 
 FastSampler = Callable[[FastDraw], Iterator[Output]]
 """The outputs of a draw, in the order in which they are finished."""
-
-
-Numbers = NDArray[np.int64]
 
 
 class Rows(NamedTuple):
@@ -129,8 +126,7 @@ class Packed:
         self._hidden: Tensor | None = None
         self._place = np.zeros(slots, np.int64)  # where each slot is in the hidden state
         self._all_masked: dict[int, Tensor] = {}
-        self._normalisers = torch.zeros((), dtype=torch.float64, device=denoiser.device)
-        self._drawn = False
+        self.confirm = Normalisers()
         self._heats = temperatures(spec, grid)
         self._rows = head_rows(denoiser.vocab_size, denoiser.device)
 
@@ -147,7 +143,9 @@ class Packed:
             ended = active[self.round[active] == self.done]
             if not ended.size:
                 self._step(active, law)
-            rows = self._fetched(ended) if ended.size else None  # waits, which is part of the time
+            rows = None
+            if ended.size:  # the only time that the host has to wait, if the law does not ask it to
+                rows = self.confirm.fetched(self.ids[self.upload(ended)])
             now = time.perf_counter()
             self.seconds[active] += (now - clock) / active.size
             clock = now
@@ -159,10 +157,6 @@ class Packed:
     def upload(self, array: NDArray[Any]) -> Tensor:
         """The array where the sequences are."""
         return upload(array, self.ids.device)
-
-    def confirm(self, normaliser: Tensor) -> None:
-        """Remember the normalisers of some scores; one that is not finite spoils the sum."""
-        self._normalisers += normaliser.sum()
 
     def _refill(self, waiting: Iterator[int], law: Law) -> None:
         free = np.flatnonzero(self.output < 0)
@@ -180,13 +174,6 @@ class Packed:
         self.nfe[slots], self.seconds[slots] = 0, 0.0
         self.trace.changed[slots] = 0
         law.enter(slots, outputs)
-
-    def _fetched(self, slots: Numbers) -> Numbers:
-        """The only time that the host has to wait, if the law does not ask it to."""
-        ids = self.ids[self.upload(slots)].double()  # exact for any token
-        told = torch.cat([ids.flatten(), self._normalisers[None]]).cpu()  # waits
-        refuse_infinite(told[-1])
-        return told[:-1].long().view(ids.shape).numpy()
 
     def _hand_out(self, slots: Numbers, rows: Numbers) -> Iterator[Output]:
         self.trace.end_of(slots)
@@ -263,9 +250,7 @@ class Packed:
             slot, position = slot[~finish], position[~finish]
         if len(slot):
             self._reveal(slot, position, law.draw)
-        if not self._drawn:  # damaged weights show at once; later ones with the first sequence
-            refuse_infinite(self._normalisers)
-        self.idle[slots], self._drawn = True, True
+        self.idle[slots] = True
         if self.denoiser.time_conditioned:
             self.fresh[slots] = False  # the next round has another noise level
 

@@ -14,9 +14,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from strop.denoisers.device import brought, upload, upload_rows
+from strop.denoisers.device import Numbers, Truths, brought, upload, upload_rows
 from strop.samplers.machinery.drawing import NOT_OPEN, Confidence, rule_out, scattered
-from strop.samplers.machinery.reading import Numbers, Truths, View
+from strop.samplers.machinery.reading import View
 
 SIMPLEX_TOLERANCE = 1e-6
 """How far from one torch lets a row of probabilities sum before it refuses to draw."""
@@ -170,7 +170,7 @@ class CategoricalDraws:
             over[..., 0] = False
             gone = torch.zeros_like(logits, dtype=torch.bool).scatter_(-1, order, over)
             logits = logits.masked_fill(gone, least)
-        if self.top_k is not None:
+        if self.top_k:
             smallest = torch.topk(logits, min(self.top_k, logits.shape[-1])).values[..., -1:]
             logits = logits.masked_fill(logits < smallest, least)
         return logits.softmax(-1)

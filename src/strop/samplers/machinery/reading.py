@@ -14,11 +14,10 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from strop.denoisers.base import CachingDenoiser, Denoiser, PaddingDenoiser
-from strop.denoisers.device import head_rows, upload, upload_rows
+from strop.denoisers.device import Numbers, Truths, head_rows, upload, upload_rows
 from strop.errors import UserError
 from strop.samplers.machinery.grid import sigma_of
 
@@ -30,8 +29,6 @@ Cache = Literal["none", "prefix", "dual"]
 
 
 HOST = torch.device("cpu")
-Numbers = NDArray[np.int64]
-Truths = NDArray[np.bool_]
 Rows = Callable[[Numbers, Numbers], Tensor]
 """Scores [n, V] at (sequence, column) of what was read."""
 

@@ -1,20 +1,28 @@
-"""What stands in the sequences of a batch before anything is drawn: masks, or a prompt's canvas."""
+"""What stands in the sequences of a batch before anything is drawn: masks, or a prompt's canvas.
+
+And what all batches under way have: their start, their trace, and outputs at the end.
+"""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from strop.denoisers.device import upload, upload_rows
+from strop.denoisers.base import Denoiser
+from strop.denoisers.device import Floats, Numbers, upload, upload_rows
 from strop.errors import UserError
-from strop.pool import Output
+from strop.pool import OnStep, Output
 from strop.prompts import Canvases
+from strop.samplers.machinery.grid import RevealGrid
+from strop.samplers.machinery.trace import Trace
+from strop.spec import SamplerSpec
 
-Numbers = NDArray[np.int64]
 OPEN = -1
 FULLEST = 0.8
 """Sequences shorter than this share of the longest do not join its batch: padding costs as much."""
@@ -89,7 +97,7 @@ class Start:
         changed: NDArray[np.int32],
         *,
         nfe: Numbers,
-        seconds: NDArray[np.float64],
+        seconds: Floats,
         mask: int | None,
         sampler: str,
         counts: dict[str, Numbers] | None = None,
@@ -116,6 +124,62 @@ class Start:
             if counts:
                 output.counts = {name: int(found[i]) for name, found in counts.items()}
             yield output
+
+
+@dataclass
+class BatchRun:
+    """Some outputs under way together."""
+
+    denoiser: Denoiser
+    spec: SamplerSpec
+    grid: RevealGrid
+    outputs: Numbers
+    """Their indices."""
+    length: int
+    on_step: OnStep | None = None
+    canvases: Canvases | None = None
+    """What the outputs answer; None: nothing is given."""
+    counts: dict[str, Numbers] = field(default_factory=dict, init=False)
+    """Per output, what else the sampler counts, as its record says."""
+
+    def __post_init__(self) -> None:
+        self.begin = Start(self.batch, self.length, self.canvases)
+        self.begin.enter(np.arange(self.batch), self.outputs)
+        self.trace = Trace(self.batch, self.begin.width, self.on_step)
+        self.began = time.perf_counter()
+
+    @property
+    def batch(self) -> int:
+        """How many there are."""
+        return len(self.outputs)
+
+    def start(self) -> Tensor:
+        """Masks, and whatever is given."""
+        return upload(self.begin.ids(self.denoiser.mask_id).numpy(), self.denoiser.device)
+
+    def note(
+        self, update: int | Numbers, slots: Numbers, position: Numbers, token: Numbers
+    ) -> None:
+        """These tokens changed in an update (counted from 0), or each in its own."""
+        place = self.begin.place[slots, position]
+        updates = np.broadcast_to(update, slots.shape)
+        self.trace.note(self.outputs[slots], slots, updates, place, token)
+
+    def done(self, ids: Numbers, nfe: Numbers) -> Iterator[Output]:
+        """The outputs, each with its network calls."""
+        self.trace.end()
+        seconds = (time.perf_counter() - self.began) / self.batch
+        return self.begin.outputs(
+            np.arange(self.batch),
+            self.outputs,
+            ids,
+            self.trace.changed,
+            nfe=nfe,
+            seconds=np.full(self.batch, seconds),
+            mask=self.denoiser.mask_id,
+            sampler=self.spec.name,
+            counts=self.counts,
+        )
 
 
 def by_shape(
