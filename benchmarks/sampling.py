@@ -29,7 +29,7 @@ import torch
 from strop.checkpoints.config import SHAPES
 from strop.denoisers.base import all_log_probs
 from strop.denoisers.dit import DiT
-from strop.denoisers.mdlm import MDLM
+from strop.denoisers.network import MDLM
 from strop.instruments.cost import PeakMemory
 from strop.samplers import dense_batch, fast
 from strop.samplers.ancestral import LatticeRace, RevealFirst, update

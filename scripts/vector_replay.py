@@ -22,8 +22,7 @@ from torch import Tensor
 
 import canvas_replay
 import strop
-from strop.denoisers.base import Denoiser
-from strop.denoisers.block import BlockDenoiser
+from strop.denoisers.base import BlockDenoiser, Denoiser
 from strop.samplers import public_blocks
 from strop.samplers.machinery.reading import Cache
 from strop.samplers.public_decoders import PublicRun, dream, fast_dllm_dream, fast_dllm_llada, llada

@@ -59,7 +59,8 @@ def turned(rows: Sequence[Row], steps: int = 4, round_: int = 0, started: Any = 
 
 def chosen(rule: Any, rows: Sequence[Row], **turn: Any) -> list[list[int]]:
     value, view = shown(rows)
-    table = rule.choose(value, view, turned(rows, **turn), None)
+    now = turned(rows, **turn)
+    table = rule.begin(now).choose(value, view, now, None)
     return [row.nonzero()[:, 0].tolist() for row in table]
 
 

@@ -11,7 +11,7 @@ from scipy.integrate import quad
 
 from strop.checkpoints.config import DiTShape
 from strop.denoisers.dit import DiT
-from strop.denoisers.mdlm import MDLM
+from strop.denoisers.network import MDLM
 from strop.denoisers.tabular import TabularDenoiser
 from strop.spec import CheckpointSpec
 from strop.training.model import Diffusion

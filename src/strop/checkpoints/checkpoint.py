@@ -179,7 +179,8 @@ def _read_path(
         files = [file.parent / name for name in shards]
         stored = _read_safetensors(files)
         several = family_of_keys(stored)
-        _nothing_to_choose(file, weights, several)
+        if several is None:
+            refuse_choice(weights, file, "A safetensors file")
         kind = weights or ("ema" if several else "released")
         if several:
             family = several
@@ -212,11 +213,12 @@ def _read_path(
     )
 
 
-def _nothing_to_choose(file: Path, weights: str | None, several: str | None) -> None:
-    if weights is not None and several is None:
+def refuse_choice(weights: str | None, where: object, what: str) -> None:
+    """Refuse to choose where there is one set of weights."""
+    if weights is not None:
         raise UserError(
-            "A safetensors file holds one set of weights; there is nothing to choose.",
-            where=file,
+            f"{what} has one set of weights; there is nothing to choose.",
+            where=where,
             got=f"weights={weights!r}",
             fix="leave weights out",
         )

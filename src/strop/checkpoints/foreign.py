@@ -22,20 +22,25 @@ ASKS = "auto_map"
 """Where a configuration names classes of its own, in files beside it."""
 
 
+def library() -> Any:
+    """transformers, if it is installed."""
+    try:
+        import transformers
+    except ModuleNotFoundError as error:
+        raise (missing_package(error) or error) from None
+    return transformers
+
+
 def load_foreign(kind: str, directory: str | os.PathLike[str], **options: Any) -> Any:
     """What the class `kind` of transformers makes of the files in a directory.
 
     A checkpoint whose architecture the library has itself is read by the library's own class, also
     if it brings another; one that cannot do without its own code is refused.
     """
-    try:
-        import transformers
-    except ModuleNotFoundError as error:
-        raise (missing_package(error) or error) from None
     place = Path(directory)
     try:
         with quiet():
-            return getattr(transformers, kind).from_pretrained(str(place), **{**options, **FIXED})
+            return getattr(library(), kind).from_pretrained(str(place), **{**options, **FIXED})
     except ValueError as error:
         wanted = _own_code(place) if "trust_remote_code" in str(error) else []
         if not wanted:
@@ -52,10 +57,8 @@ def load_foreign(kind: str, directory: str | os.PathLike[str], **options: Any) -
 
 def empty_foreign(kind: str, config: Any) -> Any:
     """The network that the class `kind` of transformers makes of a configuration, untrained."""
-    import transformers
-
     with quiet():
-        return getattr(transformers, kind).from_config(config, trust_remote_code=False)
+        return getattr(library(), kind).from_config(config, trust_remote_code=False)
 
 
 def _own_code(place: Path) -> list[str]:
@@ -84,8 +87,7 @@ def unasked() -> Iterator[None]:
 @contextmanager
 def quiet() -> Iterator[None]:
     """No questions, progress bars or warnings of transformers: what matters is checked here."""
-    from transformers.utils import logging
-
+    logging = library().utils.logging
     level, bar = logging.get_verbosity(), logging.is_progress_bar_enabled()
     logging.set_verbosity_error()
     logging.disable_progress_bar()

@@ -213,6 +213,18 @@ def all_logits(denoiser: Denoiser, ids: Tensor, sigma: Tensor | None) -> Tensor:
     )
 
 
+class Timeless:
+    """What denoisers have in common that predict tokens at masks and see no noise level."""
+
+    time_conditioned = False
+    __repr__ = in_one_line
+
+    @torch.no_grad()
+    def log_probs(self: Denoiser, ids: Tensor, sigma: Tensor | None = None) -> Tensor:
+        """Log-probabilities [B, L, V] on the CPU: mask ruled out, visible tokens carried over."""
+        return all_log_probs(self, checked_ids(ids, self), sigma).cpu()  # waits
+
+
 def usable_length(denoiser: Model, length: int | None) -> int:
     """The length asked for, or the model's own; never a longer one."""
     if length is None:
@@ -260,6 +272,34 @@ class PaddingDenoiser(Denoiser, Protocol):
         What stands before it has no part in anything. `logits` of these states at
         (b, starts[b] + i) are those of the row alone at i, up to rounding; at the padding itself
         they mean nothing.
+        """
+        ...
+
+
+@runtime_checkable
+class BlockDenoiser(Denoiser, Protocol):
+    """A denoiser whose finished blocks can be remembered exactly."""
+
+    @property
+    def block_length(self) -> int:
+        """The block that it was trained with."""
+        ...
+
+    @property
+    def shifted(self) -> bool:
+        """Whether the state before a position scores it; else its own does."""
+        ...
+
+    def advance(
+        self, ids: Tensor, memory: Any, *, block: int, keep: int, seen: Tensor | None = None
+    ) -> tuple[Tensor, Any]:
+        """States [B, n, ...] of the columns `ids` [B, n] that follow what `memory` holds.
+
+        `memory` is None before the first call; `memory.columns` says how many it holds, and
+        `memory.of(rows)` is that of some of the sequences. Column q sees column k if
+        q // block >= k // block. The memory that comes back holds the first `keep` columns; the
+        old one is not changed. `seen` [B, columns] rules keys out. `logits` take positions within
+        `ids`.
         """
         ...
 

@@ -21,7 +21,7 @@ from strop.checkpoints.config import DiTShape, expected_tensors
 from strop.checkpoints.layout import Layout, flat_names
 from strop.denoisers.bidirectional_load import END
 from strop.denoisers.dit import Rotary
-from strop.denoisers.mdlm import MDLM
+from strop.denoisers.network import MDLM
 from strop.errors import UserError
 from strop.spec import CheckpointSpec
 

@@ -2,6 +2,9 @@
 
 The classes are transformers' own Llama and Qwen2 with `is_causal=False`; the families differ in
 the names of their tensors, and in which state predicts which token.
+
+Or one that reads a text block by block: each block sees itself and all before it. So what a
+finished block computed never changes: its keys and values are kept, and nothing is lost.
 """
 
 from __future__ import annotations
@@ -12,13 +15,14 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from strop.denoisers.base import Keep, all_log_probs, checked_ids, checked_starts, in_one_line
+from strop.denoisers.base import Keep, Timeless, checked_starts
 from strop.denoisers.tokenizer import TextCodec, stop_ids
 from strop.errors import UserError, unknown_name
 from strop.spec import CheckpointSpec
 
 if TYPE_CHECKING:
     from strop.denoisers.slots import Slots
+
 
 DEFAULT_LENGTH = 256
 """Generated positions when none are asked for: what the comparisons use, not the context's end."""
@@ -36,11 +40,8 @@ class KeysAndValues:
     """The column at which each left-padded row begins."""
 
 
-class TransformerDenoiser:
-    """A denoiser without time: states of the network, head only on the rows asked for."""
-
-    time_conditioned = False
-    __repr__ = in_one_line
+class TransformerDenoiser(Timeless):
+    """States of the network, head only on the rows asked for."""
 
     def __init__(
         self,
@@ -63,21 +64,12 @@ class TransformerDenoiser:
         """The tokens that end a text and a turn, the text's first; none where nothing says them."""
         self.default_length = min(self.length, DEFAULT_LENGTH)
 
-    def hidden(self, ids: Tensor, sigma: Tensor | None) -> Tensor:
-        """The normed states of the last layer; the noise level is not seen."""
-        raise NotImplementedError
-
     @torch.no_grad()
     def logits(self, hidden: Tensor, sequence: Tensor, position: Tensor) -> Tensor:
         """The head at the rows asked for, in float32."""
         rows = hidden[sequence, self._predicting(position)]
         scores = self.network.get_output_embeddings()(rows)
         return scores.to(device=hidden.device, dtype=torch.float32, copy=True)
-
-    @torch.no_grad()
-    def log_probs(self, ids: Tensor, sigma: Tensor | None = None) -> Tensor:  # noqa: ARG002
-        """Log-probabilities [B, L, V] on the CPU: mask ruled out, visible tokens carried over."""
-        return all_log_probs(self, checked_ids(ids, self), None).cpu()  # waits
 
     def _predicting(self, position: Tensor) -> Tensor:
         """The state that scores the token at a position: its own."""
@@ -159,4 +151,56 @@ def _check_window(ids: Tensor, start: int, memory: KeysAndValues, keep: Keep) ->
             got=f"{ids.shape[0]} rows, columns {start} to {end}",
             expected=f"{rows} rows, columns within 0 to {columns}"
             + (", to its end" if keep == "prefix" else ""),
+        )
+
+
+class BlockCausal(TransformerDenoiser):
+    """A decoder network of transformers under a block-causal mask, as a `BlockDenoiser`."""
+
+    shifted = False
+
+    @property
+    def block_length(self) -> int:
+        """The block that it was trained with."""
+        return int(self.spec.shape["block_length"])
+
+    def hidden(self, ids: Tensor, sigma: Tensor | None) -> Tensor:  # noqa: ARG002
+        """The normed states of the last layer, in blocks as trained."""
+        return self.advance(ids, None, block=self.block_length, keep=0)[0]
+
+    @torch.no_grad()
+    def advance(
+        self, ids: Tensor, memory: Any, *, block: int, keep: int, seen: Tensor | None = None
+    ) -> tuple[Tensor, Any]:
+        """One call of the network; see `BlockDenoiser`."""
+        from strop.denoisers.slots import GrowingSlots
+
+        first = 0 if memory is None else memory.columns
+        slots = GrowingSlots(memory, keep) if memory is not None or keep else None
+        end = first + ids.shape[1]
+        columns = torch.arange(end, device=ids.device)
+        mask = (columns[first:, None] // block >= columns // block)[None, None]
+        if seen is not None:
+            mask = mask & seen[:, None, None, :end]
+            # A query that sees nothing would be no number; nobody sees what it computes.
+            own = columns[first:, None] == columns
+            mask = mask | (own & ~mask.any(-1, keepdim=True))
+        found = self.network.base_model(
+            input_ids=ids,
+            attention_mask=self._usable(mask.expand(len(ids), -1, -1, -1)),
+            position_ids=columns[None, first:],
+            past_key_values=slots,
+            use_cache=slots is not None,
+        )
+        if slots is not None:
+            slots.done()
+        return found.last_hidden_state.to(ids.device), slots
+
+    def _usable(self, mask: Tensor) -> Tensor:
+        """The mask as the attention kernel takes it: eager attention adds, sdpa selects."""
+        if self.network.config._attn_implementation != "eager":
+            return mask
+        dtype = self.network.get_input_embeddings().weight.dtype
+        return torch.zeros(mask.shape, dtype=dtype, device=mask.device).masked_fill(
+            ~mask, torch.finfo(dtype).min
         )

@@ -18,23 +18,22 @@ from strop.assets import CHECKPOINT, embedded_path
 from strop.checkpoints.checkpoint import Located, has_tokenizer
 from strop.checkpoints.config import DiTShape
 from strop.checkpoints.files import read_json_object, sha256_of_all
-from strop.checkpoints.foreign import load_foreign, quiet
+from strop.checkpoints.foreign import library
 from strop.checkpoints.layout import Layout
 from strop.checkpoints.transformer import TransformerShape, check_sizes, checked_shape, stored_sizes
-from strop.denoisers.bidirectional import TransformerDenoiser
+from strop.denoisers.base import Denoiser
 from strop.denoisers.load import Loading
 from strop.denoisers.pretrained import (
     CONFIG,
     LoadOptions,
-    complete,
     directory_of,
-    first_line,
+    load_network,
     load_options,
     pinned,
     weight_files,
 )
 from strop.denoisers.tokenizer import TextCodec
-from strop.errors import UserError, missing_package
+from strop.errors import UserError
 from strop.spec import CheckpointSpec
 
 END = "<|endoftext|>"
@@ -134,8 +133,42 @@ class Release:
     """The end of a text where no file says it."""
 
     def load(self, found: Located, loading: Loading) -> Any:
-        """Load the checkpoint of the family that lies at `found`; see `load_bidirectional`."""
-        return load_bidirectional(found, self, loading)
+        """Load the checkpoint of the family that lies at `found`.
+
+        `loading.load` is handed to transformers: `attn_implementation`, `device_map`,
+        `quantization_config`, ..., and `adapter`, the directory of a PEFT adapter. What of it
+        changes the numbers is part of the checkpoint's identity.
+        """
+        loading.refuse_weights(found)
+        place = loading.device
+        options = load_options(loading.load, loading.dtype)
+        directory = directory_of(found)
+        config = read_json_object(directory / CONFIG)
+        shape = self.shape(config, directory / CONFIG)
+        files = weight_files(directory)
+        if "quantization_config" not in config:  # packed weights have sizes of their own
+            check_sizes(stored_sizes(files), self.sizes(shape), directory)
+        codec = _codec(self, directory, shape)
+        network = _network(self, shape, directory, options, place)
+        said: dict[str, int | float | bool] = asdict(shape)
+        if options.identity is not None:
+            said["load"] = options.identity
+        spec = CheckpointSpec(
+            family=self.family, sha256=sha256_of_all(files), shape=said, network_dtype=options.dtype
+        )
+        if options.placed and place.type != "meta":
+            place = first_device(network)
+        model = self.denoiser(
+            network,
+            spec,
+            source=pinned(found),
+            codec=codec,
+            device=place,
+            eos_id=_end(config, self.ends, shape.vocab_size),
+        )
+        if place.type != "meta":
+            _check_both_ways(model)
+        return model
 
     def written(self, shape: TransformerShape, eos_id: int) -> dict[str, Any]:
         """A checkpoint's config.json."""
@@ -179,45 +212,6 @@ class Release:
         )
 
 
-def load_bidirectional(found: Located, release: Release, loading: Loading) -> Any:
-    """Load the checkpoint of a family that lies at `found`.
-
-    `loading.load` is handed to transformers: `attn_implementation`, `device_map`,
-    `quantization_config`, ..., and `adapter`, the directory of a PEFT adapter. What of it changes
-    the numbers is part of the checkpoint's identity.
-    """
-    loading.refuse_weights(found)
-    place = loading.device
-    options = load_options(loading.load, loading.dtype)
-    directory = directory_of(found)
-    config = read_json_object(directory / CONFIG)
-    shape = release.shape(config, directory / CONFIG)
-    files = weight_files(directory)
-    if "quantization_config" not in config:  # packed weights have sizes of their own
-        check_sizes(stored_sizes(files), release.sizes(shape), directory)
-    codec = _codec(release, directory, shape)
-    network = _network(release, shape, directory, options, place)
-    said: dict[str, int | float | bool] = asdict(shape)
-    if options.identity is not None:
-        said["load"] = options.identity
-    spec = CheckpointSpec(
-        family=release.family, sha256=sha256_of_all(files), shape=said, network_dtype=options.dtype
-    )
-    if options.placed and place.type != "meta":
-        place = first_device(network)
-    model = release.denoiser(
-        network,
-        spec,
-        source=pinned(found),
-        codec=codec,
-        device=place,
-        eos_id=_end(config, release.ends, shape.vocab_size),
-    )
-    if place.type != "meta":
-        _check_both_ways(model)
-    return model
-
-
 def first_device(network: Any) -> torch.device:
     """Where the embedding is computed: its weights may lie elsewhere until then (offloading)."""
     embedding = network.get_input_embeddings()
@@ -234,10 +228,6 @@ def _network(
     options: LoadOptions,
     place: torch.device,
 ) -> Any:
-    try:
-        import transformers
-    except ModuleNotFoundError as error:
-        raise (missing_package(error) or error) from None
     fields = {
         "vocab_size": shape.vocab_size,
         "hidden_size": shape.width,
@@ -255,44 +245,14 @@ def _network(
         "pad_token_id": None,
         **release.network(shape),
     }
-    config = getattr(transformers, f"{release.architecture}Config")(**fields)
+    config = getattr(library(), f"{release.architecture}Config")(**fields)
+    name = f"{release.architecture}ForCausalLM"
     if place.type == "meta":  # the sizes in the files have been compared with these
         with torch.device("meta"):
-            return getattr(transformers, f"{release.architecture}ForCausalLM")(config)
-    passed = dict(options.passed)
-    if options.placed:
-        passed.setdefault("device_map", {"": str(place)})
-
-    def load() -> Any:
-        return load_foreign(
-            f"{release.architecture}ForCausalLM",
-            directory,
-            config=config,
-            key_mapping=dict(release.renaming) or None,
-            dtype=getattr(torch, options.dtype),
-            use_safetensors=True,
-            output_loading_info=True,
-            **passed,
-        )
-
-    network = complete(load, f"{release.family} checkpoint", directory)
-    if options.adapter is not None:
-        _adapt(network, options.adapter)
-    return network if options.placed else network.to(place)
-
-
-def _adapt(network: Any, directory: Path) -> None:
-    """Add a PEFT adapter; transformers does it, and renames its keys like the weights'."""
-    try:
-        with quiet():
-            network.load_adapter(str(directory), local_files_only=True)
-    except (ValueError, KeyError, OSError, RuntimeError, ImportError, TypeError) as error:
-        raise UserError(
-            "transformers cannot add this adapter.",
-            where=directory,
-            got=first_line(error),
-            fix="check the adapter and, if it is missing, `pip install peft`",
-        ) from error
+            return getattr(library(), name)(config)
+    renaming = dict(release.renaming) or None
+    kind = f"{release.family} checkpoint"
+    return load_network(name, directory, options, place, kind, config=config, key_mapping=renaming)
 
 
 def _codec(release: Release, directory: Path, shape: TransformerShape) -> TextCodec | None:
@@ -307,7 +267,7 @@ def _end(config: Mapping[str, Any], known: Sequence[int], vocab_size: int) -> in
     return said[0] if said else None
 
 
-def _check_both_ways(model: TransformerDenoiser) -> None:
+def _check_both_ways(model: Denoiser) -> None:
     """A late token must move an early score, else the network was built looking back only.
 
     Two calls of one shape: without the late tokens the scores would be the same bits.
@@ -317,19 +277,17 @@ def _check_both_ways(model: TransformerDenoiser) -> None:
     first = [_first_score(model, late[i::2]) for i in (0, 1)]
     moved = (first[0] - first[1]).abs().max()
     if not moved > 1e-6 * first[0].abs().max():
-        import transformers
-
         raise UserError(
             "The network cannot see tokens to the right: a late token moves no early score.",
             where=model.source,
-            got=f"transformers {transformers.__version__}",
+            got=f"transformers {library().__version__}",
             expected=f"transformers of at least {MINIMUM}, which heeds is_causal=False, "
             "and an attention kernel that does too",
             fix="pip install -U transformers, or choose another `attn_implementation`",
         )
 
 
-def _first_score(model: TransformerDenoiser, late: Tensor) -> Tensor:
+def _first_score(model: Denoiser, late: Tensor) -> Tensor:
     ids = torch.cat([torch.zeros_like(late[:1]), late])[None]
     none = torch.zeros(1, dtype=torch.long, device=ids.device)
     return model.logits(model.hidden(ids, None), none, none)

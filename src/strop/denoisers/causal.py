@@ -18,12 +18,12 @@ from torch import Tensor
 
 from strop.checkpoints.checkpoint import Located, has_tokenizer
 from strop.checkpoints.files import read_json_object, sha256_of_all
-from strop.checkpoints.foreign import empty_foreign, load_foreign
+from strop.checkpoints.foreign import empty_foreign, library, load_foreign
 from strop.denoisers.base import in_one_line
 from strop.denoisers.load import Loading
 from strop.denoisers.pretrained import CONFIG, complete, directory_of, hashed, pinned, weight_files
 from strop.denoisers.tokenizer import TextCodec, stop_ids
-from strop.errors import UserError, missing_package
+from strop.errors import UserError
 from strop.spec import CheckpointSpec
 
 DEFAULT_LENGTH = 1024
@@ -106,10 +106,6 @@ def _network(directory: Path, dtype: str, *, empty: bool) -> Any:
 
     An empty one has no weights at all.
     """
-    try:
-        import transformers
-    except ModuleNotFoundError as error:
-        raise (missing_package(error) or error) from None
     options = {"dtype": getattr(torch, dtype), "use_safetensors": True}
 
     def load() -> Any:
@@ -117,7 +113,7 @@ def _network(directory: Path, dtype: str, *, empty: bool) -> Any:
         if config.is_encoder_decoder:
             raise ValueError(f"{config.model_type} encodes one text and decodes another")
         # A model that also sees or hears may have no class for text alone: its own reads text, too.
-        text = type(config) in transformers.MODEL_FOR_CAUSAL_LM_MAPPING
+        text = type(config) in library().MODEL_FOR_CAUSAL_LM_MAPPING
         known = "AutoModelForCausalLM" if text else "AutoModelForMultimodalLM"
         if empty:
             with torch.device("meta"):

@@ -24,10 +24,8 @@ from strop.checkpoints.checkpoint import Checkpoint
 from strop.checkpoints.config import BASE, DISCRIMINATOR, DiTShape, check_tensors, expected_tensors
 from strop.checkpoints.hub import DISCRIMINATOR as DISCRIMINATOR_FILE
 from strop.checkpoints.layout import Layout, flat_names
-from strop.denoisers.base import all_log_probs, checked_ids
 from strop.denoisers.dit import DiT, Trunk
-from strop.denoisers.mdlm import MDLM
-from strop.denoisers.network import NetworkDenoiser, cast_products, described, filled
+from strop.denoisers.network import MDLM, NetworkDenoiser, cast_products, described, filled
 from strop.errors import UserError
 from strop.spec import CheckpointSpec
 
@@ -158,12 +156,6 @@ class DiDi(NetworkDenoiser):
                 fix="add the file, or sample without the reward: `sampler=didi-ancestral`",
             )
         return self._discriminator
-
-    @torch.no_grad()
-    def log_probs(self, ids: Tensor, sigma: Tensor | None = None) -> Tensor:
-        """Log-probabilities [B, L, V] of clean tokens, visible ones carried over, on the CPU."""
-        ids = checked_ids(ids, self)
-        return all_log_probs(self, ids, self._sigma(sigma, len(ids))).cpu()  # waits
 
 
 def _others(checkpoint: Checkpoint, shape: DiTShape, device: torch.device) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from copy import copy
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,7 @@ from torch import Tensor
 from strop.checkpoints.checkpoint import Located, has_tokenizer
 from strop.checkpoints.config import DiTShape
 from strop.checkpoints.files import read_json_object, sha256_of_all
-from strop.checkpoints.foreign import load_foreign
+from strop.checkpoints.foreign import library, load_foreign
 from strop.checkpoints.layout import Layout
 from strop.checkpoints.transformer import Fields
 from strop.denoisers.base import all_logits, checked_ids, in_one_line
@@ -27,15 +28,15 @@ from strop.denoisers.bidirectional_load import first_device, released_tokenizer
 from strop.denoisers.load import Loading
 from strop.denoisers.pretrained import (
     CONFIG,
-    complete,
     directory_of,
     hashed,
+    load_network,
     load_options,
     pinned,
     weight_files,
 )
 from strop.denoisers.tokenizer import TextCodec
-from strop.errors import UserError, missing_package
+from strop.errors import UserError
 from strop.spec import CheckpointSpec
 
 CLASS = "DiffusionGemmaForBlockDiffusion"
@@ -68,8 +69,6 @@ class CanvasMemory:
 
     def of(self, rows: Tensor) -> CanvasMemory:
         """That of some sequences."""
-        from copy import copy
-
         cache = copy(self.cache)
         cache.layers = [copy(layer) for layer in self.cache.layers]
         for layer in cache.layers:
@@ -176,13 +175,7 @@ class DiffusionGemma:
 
 def load_diffusion_gemma(found: Located, loading: Loading) -> DiffusionGemma:
     """Load the checkpoint at `found`; `loading.load` is handed to transformers."""
-    if loading.weights is not None:
-        raise UserError(
-            "The checkpoint has one set of weights; there is nothing to choose.",
-            where=found.source,
-            got=f"weights={loading.weights!r}",
-            fix="leave weights out",
-        )
+    loading.refuse_weights(found)
     options = load_options(loading.load, loading.dtype)
     directory = directory_of(found)
     config = read_json_object(directory / CONFIG)
@@ -216,10 +209,7 @@ def load_diffusion_gemma(found: Located, loading: Loading) -> DiffusionGemma:
 
 
 def _network(directory: Path, options: Any, place: torch.device) -> Any:
-    try:
-        import transformers
-    except ModuleNotFoundError as error:
-        raise (missing_package(error) or error) from None
+    transformers = library()
     if not hasattr(transformers, CLASS):
         raise UserError(
             "This transformers has no DiffusionGemma.",
@@ -232,22 +222,7 @@ def _network(directory: Path, options: Any, place: torch.device) -> Any:
         config = load_foreign("AutoConfig", directory)
         with torch.device("meta"):
             return getattr(transformers, CLASS)(config)
-    passed = dict(options.passed)
-    if options.placed:
-        passed.setdefault("device_map", {"": str(place)})
-
-    def load() -> Any:
-        return load_foreign(
-            CLASS,
-            directory,
-            dtype=getattr(torch, options.dtype),
-            use_safetensors=True,
-            output_loading_info=True,
-            **passed,
-        )
-
-    network = complete(load, "DiffusionGemma checkpoint", directory)
-    return network if options.placed else network.to(place)
+    return load_network(CLASS, directory, options, place, "DiffusionGemma checkpoint")
 
 
 def _shape(config: Mapping[str, Any], where: Path) -> dict[str, int | float | bool]:
@@ -298,8 +273,6 @@ CANVAS, WINDOW = 16, 24
 
 def layout(shape: DiTShape) -> Layout:
     """The public layout of a network about as large as `shape` says, with a tokenizer."""
-    import transformers
-
     files, specials, known = released_tokenizer(SPECIAL, CHAT_TEMPLATE)
     texts = shape.vocab_size >= known
     head = max(4, shape.hidden_dim // shape.n_heads // 4 * 4)
@@ -341,9 +314,9 @@ def layout(shape: DiTShape) -> Layout:
         "text_config": text,
         "vision_config": vision,
     }
-    made = transformers.AutoConfig.for_model(**config)
+    made = library().AutoConfig.for_model(**config)
     with torch.device("meta"):
-        network = getattr(transformers, CLASS)(made)
+        network = getattr(library(), CLASS)(made)
     sizes = {key: tuple(one.shape) for key, one in network.state_dict().items() if _stored(key)}
     asked = {"eos_token_id": [end], "pad_token_id": pad}
     said = {GENERATION: json.dumps(asked, indent=2)}

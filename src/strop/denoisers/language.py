@@ -20,7 +20,7 @@ from torch import Tensor
 from strop.checkpoints.checkpoint import Located
 from strop.checkpoints.family import chosen_family
 from strop.checkpoints.files import read_json_object
-from strop.denoisers.base import all_log_probs, checked_ids, in_one_line
+from strop.denoisers.base import Timeless
 from strop.denoisers.device import upload
 from strop.denoisers.load import Loading
 from strop.denoisers.tokenizer import TextCodec
@@ -35,15 +35,12 @@ RANGES = {"leak": (0.0, 0.0, 1.0), "near": (0.0, 0.0, 1.0), "narrow": (1.0, 1.0,
 """Settings with their default, least and largest value."""
 
 
-class LanguageDenoiser:
+class LanguageDenoiser(Timeless):
     """log P(X_i = v | visible tokens) of a language.
 
     A hidden state holds the weights of the laws that a position can have, which are words and
     classes; `logits` adds them up to a law over the vocabulary.
     """
-
-    time_conditioned = False
-    __repr__ = in_one_line
 
     def __init__(
         self,
@@ -121,10 +118,6 @@ class LanguageDenoiser:
         torch.log(laws * self._share + self._base, out=out[:, : self.mask_id])
         return out
 
-    def log_probs(self, ids: Tensor, sigma: Tensor | None = None) -> Tensor:
-        """Log-probabilities [B, L, V + 1], visible tokens carried over."""
-        return all_log_probs(self, checked_ids(ids, self), sigma).cpu()  # waits
-
 
 class LanguageCodec(TextCodec):
     """Words of a language and their ids."""
@@ -178,10 +171,7 @@ def load_language(found: Located, loading: Loading) -> LanguageDenoiser:
     folder = found.path if found.path.is_dir() else found.path.parent
     config = read_json_object(folder / "config.json")
     chosen_family("language", loading.family, folder)
-    if loading.weights is not None:
-        raise UserError(
-            "A language has no weights to choose from.", where=found.source, fix="leave it out"
-        )
+    loading.refuse_weights(found, "A language")
     settings = {k: v for k, v in config.items() if k not in ("model_type", "language")}
     settings |= {k: v for k, v in loading.load.items() if k != "language"}
     name = str(loading.load.get("language", config.get("language", "even")))

@@ -10,8 +10,8 @@ from typing import Any
 from strop.checkpoints.checkpoint import Located
 from strop.checkpoints.config import Sizes
 from strop.checkpoints.transformer import BlockShape, Fields, TransformerShape, block_shape
+from strop.denoisers.bidirectional import BlockCausal
 from strop.denoisers.bidirectional_load import Release
-from strop.denoisers.block import BlockCausal
 from strop.denoisers.load import Loading
 from strop.denoisers.qwen import mlp_sizes, shape_fields, written
 from strop.errors import UserError
@@ -71,7 +71,7 @@ class LLaDA2Shape(BlockShape):
 
 
 def load_llada2(found: Located, loading: Loading) -> LLaDA2:
-    """Load the LLaDA 2 checkpoint at `found`; see `load_bidirectional`."""
+    """Load the LLaDA 2 checkpoint at `found`."""
     if "llada2.2" in found.source.lower():
         raise UserError(
             "LLaDA 2.2 is not covered: it edits by inserting and deleting.",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 from collections.abc import Mapping
 from contextlib import suppress
@@ -11,7 +12,8 @@ from typing import Any, Literal
 import torch
 
 from strop.assets import EMBEDDED
-from strop.checkpoints.checkpoint import Located, locate, read_checkpoint
+from strop.bounds import MOST_LENGTH
+from strop.checkpoints.checkpoint import Located, locate, read_checkpoint, refuse_choice
 from strop.checkpoints.config import infer_shape
 from strop.checkpoints.family import (
     chosen_family,
@@ -20,14 +22,14 @@ from strop.checkpoints.family import (
     known_family,
 )
 from strop.checkpoints.files import read_json_object
-from strop.denoisers.base import Denoiser, Model
+from strop.denoisers.base import Denoiser, Model, in_one_line
 from strop.denoisers.network import NetworkDenoiser
-from strop.denoisers.served import load_served
+from strop.denoisers.tokenizer import TextCodec
 from strop.engine.plan import WORKERS
 from strop.errors import UserError, unknown_name
 from strop.records import FAMILIES
 from strop.registry import resolve
-from strop.served.address import is_served
+from strop.served.address import ServerAddress, is_served
 from strop.spec import CheckpointSpec
 
 
@@ -48,13 +50,7 @@ class Loading:
 
     def refuse_weights(self, found: Located, what: str = "The checkpoint") -> None:
         """Where there is nothing to choose from."""
-        if self.weights is not None:
-            raise UserError(
-                f"{what} has one set of weights; there is nothing to choose.",
-                where=found.source,
-                got=f"weights={self.weights!r}",
-                fix="leave weights out",
-            )
+        refuse_choice(self.weights, found.source, what)
 
 
 @dataclass(frozen=True)
@@ -273,3 +269,50 @@ def resolve_dtype(name: str, device: torch.device, *, public: str | None = None)
             fix="use `dtype=float32`, or use `device=cuda`",
         )
     return name
+
+
+DEFAULT_LENGTH = 256
+"""The most tokens of a served model's reply where nothing is said."""
+
+
+class ServedModel:
+    """A model behind a server: what it is called, and nothing of its insides.
+
+    Neither its weights nor its tokenizer are known. Its address and name stand for the weights;
+    which fingerprint the server gives with its replies is kept in the journal of every cell, and
+    one that changes ends the run. Texts are what it makes. Their ids, for entropy, repetition and
+    diversity, are those of GPT-2's tokenizer, which loses nothing: a prompt comes back from its ids
+    as it was.
+    """
+
+    mask_id = None
+    device = torch.device("cpu")
+    length = MOST_LENGTH
+    default_length = DEFAULT_LENGTH
+    __repr__ = in_one_line
+
+    def __init__(self, address: ServerAddress) -> None:
+        self.address, self.source = address, str(address)
+        self.codec = TextCodec.gpt2()
+        self.vocab_size = self.codec.vocab_size
+        self.spec = CheckpointSpec(
+            family="served",
+            sha256=hashlib.sha256(self.source.encode()).hexdigest(),
+            weights="unknown",
+            shape={"vocab_size": self.vocab_size},
+            network_dtype="unknown",
+            normalisation_dtype="unknown",
+        )
+
+
+def load_served(source: str, **given: Any) -> ServedModel:
+    """The model at `server:URL#MODEL`; what is said of weights has no meaning for it."""
+    for name, value in given.items():
+        if value not in (None, "auto") and value != {}:
+            raise UserError(
+                "A served model is loaded by its server.",
+                where=f"`{name}`",
+                got=value,
+                fix=f"leave `{name}` out; tell it to whoever starts the server",
+            )
+    return ServedModel(ServerAddress.parse(source))

@@ -1,4 +1,4 @@
-"""What the families share: a diffusion transformer behind the `Denoiser` contract."""
+"""A diffusion transformer behind the `Denoiser` contract: what its families share, MDLM and DUO."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ import torch
 from torch import Tensor, nn
 
 from strop.checkpoints.checkpoint import Checkpoint
-from strop.checkpoints.config import BUFFER, DiTShape
-from strop.denoisers.base import in_one_line
+from strop.checkpoints.config import BUFFER, DiTShape, expected_tensors
+from strop.checkpoints.layout import Layout, flat_names
+from strop.denoisers.base import all_log_probs, all_logits, checked_ids, in_one_line
 from strop.denoisers.dit import DiT, Trunk
 from strop.denoisers.tokenizer import TextCodec
 from strop.errors import UserError
@@ -63,6 +64,12 @@ class NetworkDenoiser:
     def logits(self, hidden: Tensor, sequence: Tensor, position: Tensor) -> Tensor:
         """The rest of the network at the rows asked for, in float32."""
         return self.network.scores(hidden, sequence, position, self.dtype).float()
+
+    @torch.no_grad()
+    def log_probs(self, ids: Tensor, sigma: Tensor | None = None) -> Tensor:
+        """SUBS log-probabilities [B, L, V] on the CPU, visible tokens carried over."""
+        ids = checked_ids(ids, self)
+        return all_log_probs(self, ids, self._sigma(sigma, len(ids))).cpu()  # waits
 
     def _levels(self, sigma: Tensor | float | None, batch: int) -> Tensor:
         """The same where the prediction depends on it."""
@@ -134,3 +141,33 @@ def filled(
     }
     network.load_state_dict(copies, assign=True)
     return network
+
+
+class MDLM(NetworkDenoiser):
+    """A masked diffusion checkpoint, which predicts the clean token at every mask."""
+
+
+def layout(shape: DiTShape) -> Layout:
+    """The hub's: flat names, one backbone."""
+    return Layout(flat_names(shape), expected_tensors(shape), prefix="backbone.")
+
+
+class DUO(NetworkDenoiser):
+    """A uniform-state checkpoint (DUO, DUO-DCD), which predicts the clean token behind a noisy one.
+
+    There is no mask: noise replaces a token by a uniform one, so every position may be wrong and
+    every prediction depends on the noise level. The distilled network (DCD) has the same form.
+    """
+
+    @torch.no_grad()
+    def log_probs(self, ids: Tensor, sigma: Tensor | None = None) -> Tensor:
+        """Log-probabilities [B, L, V] of the clean token; nothing is carried over."""
+        ids = checked_ids(ids, self)
+        return all_logits(self, ids, self._levels(sigma, len(ids))).log_softmax(-1).cpu()  # waits
+
+
+def duo_layout(shape: DiTShape) -> Layout:
+    """The hub's: flat names without a mask, one backbone."""
+    flat = flat_names(shape, without=("mask_id", "time_conditioning"))
+    config = {"model_type": "duo", **flat, "causal": False, "var_min": True}
+    return Layout(config, expected_tensors(shape), prefix="backbone.")

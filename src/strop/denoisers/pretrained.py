@@ -21,6 +21,7 @@ from strop.checkpoints import hub
 from strop.checkpoints.checkpoint import Located
 from strop.checkpoints.config import few
 from strop.checkpoints.files import sha256_of_all
+from strop.checkpoints.foreign import load_foreign, quiet
 from strop.errors import UserError, unknown_name
 
 DTYPES = ("float32", "bfloat16", "float16")
@@ -173,6 +174,45 @@ def weight_files(directory: Path) -> list[Path]:
             fix="finish the download",
         )
     return files
+
+
+def load_network(
+    name: str, directory: Path, options: LoadOptions, place: torch.device, kind: str, **fixed: Any
+) -> Any:
+    """The network of a class of transformers by name, complete and where it belongs."""
+    passed = dict(options.passed)
+    if options.placed:
+        passed.setdefault("device_map", {"": str(place)})
+
+    def load() -> Any:
+        return load_foreign(
+            name,
+            directory,
+            dtype=getattr(torch, options.dtype),
+            use_safetensors=True,
+            output_loading_info=True,
+            **fixed,
+            **passed,
+        )
+
+    network = complete(load, kind, directory)
+    if options.adapter is not None:
+        _adapt(network, options.adapter)
+    return network if options.placed else network.to(place)
+
+
+def _adapt(network: Any, directory: Path) -> None:
+    """Add a PEFT adapter; transformers does it, and renames its keys like the weights'."""
+    try:
+        with quiet():
+            network.load_adapter(str(directory), local_files_only=True)
+    except (ValueError, KeyError, OSError, RuntimeError, ImportError, TypeError) as error:
+        raise UserError(
+            "transformers cannot add this adapter.",
+            where=directory,
+            got=first_line(error),
+            fix="check the adapter and, if it is missing, `pip install peft`",
+        ) from error
 
 
 def complete(load: Callable[[], Any], kind: str, directory: Path) -> Any:

@@ -1,11 +1,26 @@
-"""What families on Qwen's networks share: fields of config.json, and the sizes of tensors."""
+"""Families on Qwen's networks: fields of config.json, the sizes of tensors, SDAR and Fast-dLLM v2.
+
+SDAR is a Qwen3 (or Qwen3's mixture of experts) that reads in blocks; position i scores token i.
+Fast-dLLM v2 is a Qwen2.5 that does; the state at i scores token i + 1. Dream has a file of its own.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
+from torch import Tensor
+
+from strop.checkpoints.checkpoint import Located
 from strop.checkpoints.config import Sizes
-from strop.checkpoints.transformer import Fields, TransformerShape
+from strop.checkpoints.files import read_json_object
+from strop.checkpoints.transformer import BlockShape, Fields, TransformerShape, block_shape
+from strop.denoisers.bidirectional import BlockCausal
+from strop.denoisers.bidirectional_load import Release
+from strop.denoisers.load import Loading
+from strop.denoisers.pretrained import CONFIG, directory_of
 
 VARIANTS = {"hidden_act": "silu", "use_sliding_window": False, "rope_scaling": None}
 """What configurations could ask for otherwise, and no release does."""
@@ -103,3 +118,148 @@ def mlp_sizes(prefix: str, width: int, inner: int) -> Sizes:
         f"{prefix}up_proj.weight": (inner, width),
         f"{prefix}down_proj.weight": (width, inner),
     }
+
+
+SDAR_MASK, SDAR_BLOCK = 151669, 4
+"""Of the release, where a configuration does not say them."""
+SDAR_SPECIAL = ("<|im_start|>", "<|endoftext|>", "<|MASK|>", "<|im_end|>")
+"""Tokens beyond those of text; the second ends a text, the third is the mask."""
+_SDAR_RELEASED = {
+    **VARIANTS,
+    "attention_bias": False,
+    "mlp_only_layers": [],
+    "decoder_sparse_step": 1,
+}
+
+
+class SDAR(BlockCausal):
+    """An SDAR checkpoint as a `BlockDenoiser`."""
+
+
+def load_sdar(found: Located, loading: Loading) -> SDAR:
+    """Load the SDAR checkpoint at `found`."""
+    sparse = _experts(read_json_object(directory_of(found) / CONFIG)) is not None
+    return (SPARSE if sparse else SDAR_RELEASE).load(found, loading)
+
+
+def _sdar_config(shape: TransformerShape, eos_id: int) -> dict[str, Any]:
+    """A checkpoint's config.json as SDAR writes it."""
+    return {
+        **VARIANTS,
+        **written(shape, eos_id),
+        "attention_bias": False,
+        "block_size": SDAR_BLOCK,
+        "head_dim": shape.width // shape.n_heads,
+    }
+
+
+def _experts(config: Mapping[str, Any]) -> Any:
+    """How many, under the name of Qwen3's files or that of transformers' newer ones."""
+    return config.get("num_experts", config.get("num_local_experts"))
+
+
+def _sdar_shape(config: Mapping[str, Any], where: Path) -> BlockShape:
+    said = Fields({"mask_token_id": SDAR_MASK, **config, "num_experts": _experts(config)}, where)
+    said.only(_SDAR_RELEASED)
+    fields = shape_fields(said)
+    experts = 0 if _experts(config) is None else said.count("num_experts")
+    return block_shape(
+        BlockShape(
+            **fields,
+            head_dim=said.count("head_dim", fields["width"] // fields["n_heads"]),
+            block_length=said.count("block_size", said.count("block_length", SDAR_BLOCK)),
+            n_experts=experts,
+            experts_used=said.count("num_experts_per_tok") if experts else 0,
+            expert_width=said.count("moe_intermediate_size") if experts else 0,
+            norm_topk=experts > 0 and said.flag("norm_topk_prob"),
+        ),
+        where,
+    )
+
+
+def _sdar_sizes(shape: BlockShape) -> dict[str, tuple[int, ...]]:
+    experts = (shape.n_experts, shape.expert_width)
+    return decoder_sizes(shape, shape.head_dim, norms=True, experts=experts)
+
+
+def _sdar_network(shape: BlockShape) -> dict[str, Any]:
+    if not shape.n_experts:
+        return {"head_dim": shape.head_dim}
+    return {
+        "head_dim": shape.head_dim,
+        "num_experts": shape.n_experts,
+        "num_experts_per_tok": shape.experts_used,
+        "moe_intermediate_size": shape.expert_width,
+        "norm_topk_prob": shape.norm_topk,
+    }
+
+
+SDAR_RELEASE = Release(
+    family="sdar",
+    model_type="sdar",
+    architectures=("SDARForCausalLM",),
+    architecture="Qwen3",
+    denoiser=SDAR,
+    shape=_sdar_shape,
+    sizes=_sdar_sizes,
+    config=_sdar_config,
+    special=SDAR_SPECIAL,
+    chat_template=CHATML,
+    network=_sdar_network,
+    grown=lambda shape: BlockShape.of(shape, SDAR_BLOCK),
+)
+"""The public layout."""
+SPARSE = replace(SDAR_RELEASE, architectures=("SDARMoeForCausalLM",), architecture="Qwen3Moe")
+"""The same with a mixture of experts."""
+sdar_layout = SDAR_RELEASE.layout
+
+
+FAST_MASK, FAST_END, FAST_BLOCK = 151665, 151645, 32
+"""Of the release, whose configuration does not say them."""
+FAST_SPECIAL = ("<|im_start|>", "<|endoftext|>", "|<MASK>|", "<|im_end|>")
+"""Tokens beyond those of text; the second ends a text, the third is the mask."""
+
+
+class FastDLLMv2(BlockCausal):
+    """A Fast-dLLM v2 checkpoint as a `BlockDenoiser`: the state at i scores token i + 1.
+
+    The first column of a call has no state before it there and reads its own, as in the public
+    code; what is drawn there needs a call that begins further left.
+    """
+
+    shifted = True
+
+    def _predicting(self, position: Tensor) -> Tensor:
+        return (position - 1).clamp(min=0)
+
+
+def _fast_config(shape: TransformerShape, eos_id: int) -> dict[str, Any]:
+    """A checkpoint's config.json as Fast-dLLM v2 writes it; its ids are in its code."""
+    return {**VARIANTS, **written(shape, eos_id), "bd_size": FAST_BLOCK}
+
+
+def _fast_shape(config: Mapping[str, Any], where: Path) -> BlockShape:
+    said = Fields({"mask_token_id": FAST_MASK, **config}, where)
+    said.only(VARIANTS)
+    fields = shape_fields(said)
+    head = said.count("head_dim", fields["width"] // fields["n_heads"])
+    block = said.count("bd_size", FAST_BLOCK)
+    return block_shape(BlockShape(**fields, head_dim=head, block_length=block), where)
+
+
+FAST_RELEASE = Release(
+    family="fast-dllm-v2",
+    model_type="Fast_dLLM_Qwen",
+    architectures=("Fast_dLLM_QwenForCausalLM",),
+    architecture="Qwen2",
+    denoiser=FastDLLMv2,
+    shape=_fast_shape,
+    sizes=lambda shape: decoder_sizes(shape, shape.head_dim, bias=True),
+    config=_fast_config,
+    special=FAST_SPECIAL,
+    chat_template=CHATML,
+    grown=lambda shape: BlockShape.of(shape, FAST_BLOCK),
+    ends=(FAST_END,),
+)
+"""The public layout."""
+load_fast_dllm_v2, fast_dllm_v2_layout = FAST_RELEASE.load, FAST_RELEASE.layout

@@ -20,7 +20,7 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
-from strop.denoisers.base import all_log_probs, checked_ids, in_one_line
+from strop.denoisers.base import Timeless
 from strop.denoisers.device import upload
 from strop.denoisers.tokenizer import TextCodec
 from strop.errors import UserError
@@ -29,15 +29,13 @@ from strop.spec import CheckpointSpec
 MIXED = 1e-13
 
 
-class MarkovDenoiser:
+class MarkovDenoiser(Timeless):
     """log P(X_i = v | visible tokens) of a chain with a positive transition matrix.
 
     Tokens are 0..V-1 and the mask is V. A hidden state holds two numbers per position: which row
     of the left table and which row of the right table belong to its nearest visible neighbours.
     """
 
-    time_conditioned = False
-    __repr__ = in_one_line
     source = "markov"
     codec: TextCodec | None = None
 
@@ -74,10 +72,6 @@ class MarkovDenoiser:
         scores = self._left[rows[:, 0]] + self._right[rows[:, 1]]
         out[:, : self.mask_id] = scores - torch.logsumexp(scores, dim=-1, keepdim=True)
         return out
-
-    def log_probs(self, ids: Tensor, sigma: Tensor | None = None) -> Tensor:
-        """Exact log-probabilities [B, L, V + 1], visible tokens carried over."""
-        return all_log_probs(self, torch.as_tensor(ids, device=self.device), sigma).cpu()  # waits
 
     def _neighbour(self, ids: Tensor, position: Tensor) -> Tensor:
         """The table row of the nearest visible token strictly before every position."""
@@ -142,15 +136,13 @@ def _kernel_of(transition: ArrayLike, length: int) -> NDArray[np.float64]:
 LARGEST_TABLE = 20_000_000
 
 
-class TabularDenoiser:
+class TabularDenoiser(Timeless):
     """log P(X_i = v | visible coordinates) for any full-support law P on V^L.
 
     Tokens are 0..V-1 and the mask is V. Every context (each coordinate one of V values or masked)
     has its conditionals tabulated, so that a hidden state is just the context's number.
     """
 
-    time_conditioned = False
-    __repr__ = in_one_line
     source = "tabular"
     codec = None
 
@@ -175,10 +167,6 @@ class TabularDenoiser:
     def logits(self, hidden: Tensor, sequence: Tensor, position: Tensor) -> Tensor:
         """The conditionals' logarithms; the mask column is zero and SUBS rules it out."""
         return self._table[hidden[sequence, position], position]
-
-    def log_probs(self, ids: Tensor, sigma: Tensor | None = None) -> Tensor:
-        """Exact log-probabilities [B, L, V + 1], visible tokens carried over."""
-        return all_log_probs(self, checked_ids(ids, self), sigma).cpu()  # waits
 
 
 def _checked(target: ArrayLike) -> np.ndarray:

@@ -13,8 +13,8 @@ from typing import Any
 from strop.bounds import bounded_batch, bounded_outputs
 from strop.denoisers import Model, load_model
 from strop.denoisers.base import usable_length
+from strop.denoisers.load import ServedModel
 from strop.denoisers.prompting import Prompts, canvases_of, pieces_of
-from strop.denoisers.served import ServedModel
 from strop.draw.batch_size import (
     AUTO,
     BatchSize,

@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from strop.denoisers.block import BlockDenoiser
+from strop.denoisers.base import BlockDenoiser
 from strop.denoisers.device import Numbers, upload
 from strop.errors import UserError
 from strop.records import SAMPLERS

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from strop.denoisers.block import BlockDenoiser
+from strop.denoisers.base import BlockDenoiser
 from strop.errors import UserError
 from strop.samplers.machinery.block_loop import BlockReader, block_quota
 

@@ -20,8 +20,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from strop.denoisers.base import Denoiser
-from strop.denoisers.block import BlockDenoiser
+from strop.denoisers.base import BlockDenoiser, Denoiser
 from strop.denoisers.device import Numbers, Truths, upload, upload_rows
 from strop.samplers.machinery.blocks import BlockState
 from strop.samplers.machinery.committing import Turn, best
