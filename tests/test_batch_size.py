@@ -13,8 +13,7 @@ import torch
 import strop
 from strop import SamplerSpec, TabularDenoiser, UserError
 from strop.denoisers import device
-from strop.draw.batch_size import largest_batch
-from strop.draw.worker import CellDraw, DrawWorker
+from strop.draw.worker import CellDraw, DrawWorker, largest_batch
 from strop.instruments.gpu import loaded
 from strop.instruments.pretend import moved, pretended
 from strop.spec import CellSpec, GeneratorSpec
@@ -93,7 +92,7 @@ def test_the_rule_follows_the_memory_that_is_free(monkeypatch: pytest.MonkeyPatc
     denoiser = Small(10**9)
     sizes = []
     for free in (0, 10**4, 10**5, 10**12, None):
-        monkeypatch.setattr("strop.draw.batch_size.free_bytes", lambda _, free=free: free)
+        monkeypatch.setattr("strop.draw.worker.free_bytes", lambda _, free=free: free)
         sizes.append(largest_batch(denoiser, SPEC, 3))
     assert sizes[0] == 1
     assert 1 < sizes[1] < sizes[2] < sizes[3]

@@ -17,8 +17,7 @@ from strop.denoisers.device import head_rows, on_host, upload_rows
 from strop.denoisers.dit import DiT, Rotary
 from strop.denoisers.load import resolve_device, resolve_dtype
 from strop.denoisers.network import cast_products, filled
-from strop.draw.batch_size import MOST, largest_batch, unit_of_auto
-from strop.draw.worker import ModelJob, what_to_load
+from strop.draw.worker import MOST, ModelJob, largest_batch, unit_of_auto, what_to_load
 from strop.engine import Engine, rays
 from strop.engine.devices import _threads, failure
 from strop.engine.plan import WORKERS

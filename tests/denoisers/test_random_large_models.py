@@ -115,20 +115,22 @@ def test_a_damaged_tokenizer(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("module", "model_type", "architecture"),
+    ("family", "model_type", "architecture"),
     [
         ("llada", "llada", "LLaDAModelLM"),
         ("dream", "Dream", "DreamModel"),
         ("sdar", "sdar", "SDARForCausalLM"),
         ("llada2", "llada2_moe", "LLaDA2MoeModelLM"),
-        ("fast_dllm_v2", "Fast_dLLM_Qwen", "Fast_dLLM_QwenForCausalLM"),
+        ("fast-dllm-v2", "Fast_dLLM_Qwen", "Fast_dLLM_QwenForCausalLM"),
     ],
 )
 def test_a_configuration_names_its_model_as_the_release_does(
-    module: str, model_type: str, architecture: str
+    family: str, model_type: str, architecture: str
 ) -> None:
-    layout = resolve(f"strop.denoisers.{module}:layout")(SHAPES["tiny"])
-    head = "model.transformer.ff_out.weight" if module == "llada" else "lm_head.weight"
+    make = FAMILIES[family].layout
+    assert make is not None
+    layout = resolve(make)(SHAPES["tiny"])
+    head = "model.transformer.ff_out.weight" if family == "llada" else "lm_head.weight"
     assert list(layout.silent) == [head]  # no trained model predicts the mask
     config = layout.config
     assert list(config)[:2] == ["architectures", "model_type"]

@@ -16,8 +16,15 @@ from torch import Tensor
 from strop import assets
 from strop.assets import known_source
 from strop.checkpoints import hub, smollm2
-from strop.checkpoints.config import DISCRIMINATOR, Modules, backbone_only, didi_modules, few
-from strop.checkpoints.family import family_of_config, family_of_keys, flat_config
+from strop.checkpoints.config import (
+    BUFFER,
+    DISCRIMINATOR,
+    Modules,
+    backbone_only,
+    didi_modules,
+    few,
+)
+from strop.checkpoints.family import described, family_of_config, family_of_keys, flat_config
 from strop.checkpoints.files import (
     opening,
     read_json_object,
@@ -25,7 +32,7 @@ from strop.checkpoints.files import (
     refuse_training_run,
     sha256_of_all,
 )
-from strop.checkpoints.lightning import read_training_file
+from strop.checkpoints.pickles import load_pickle
 from strop.errors import UserError, unknown_name
 
 _TORCH = (".ckpt", ".pth", ".pt")
@@ -111,8 +118,8 @@ def locate(source: str | os.PathLike[str], revision: str | None) -> Located:
         return Located(text, smollm2.converted(), None, smollm2.sha256())
     refuse_mistyped(text)
     repo, revision = _hub_id(text, path, revision)
-    snapshot = hub.fetch(repo, revision)
-    return Located(text, snapshot.directory, snapshot.revision)
+    folder = hub.fetch(repo, revision)
+    return Located(text, folder, folder.name)
 
 
 def fingerprint(source: str, revision: str | None) -> str:
@@ -171,9 +178,8 @@ def _read_path(
     config, family = flat_config(beside, file.parent / "config.json"), family_of_config(beside)
     if file.suffix.lower() in _TORCH:
         kind = weights or "ema"
-        training = read_training_file(file, kind)
-        tensors, modules, files = training.tensors, training.modules, [file]
-        config, family = {**config, **training.config}, training.family or family
+        tensors, own, said, modules = _read_training_file(file, kind)
+        config, family, files = {**config, **own}, said or family, [file]
     elif file.suffix.lower() == ".safetensors" or file.name == hub.INDEX:
         shards = hub.shard_names(file) if file.name == hub.INDEX else [file.name]
         files = [file.parent / name for name in shards]
@@ -297,3 +303,95 @@ def damaged(file: Path, error: Exception) -> UserError:
         got=f"{size:,} bytes: {error}",
         fix="copy or download the file again and compare its size or SHA-256 with the source",
     )
+
+
+def _read_training_file(
+    path: Path, weights: Literal["ema", "raw"]
+) -> tuple[dict[str, Tensor], dict[str, Any], str | None, Modules]:
+    """The raw or averaged (EMA) network of a training file, its configuration, family and others.
+
+    A Lightning `.ckpt` has a `state_dict` with prefixed keys (MDLM, DUO, DiDi-Instruct); SEDD's
+    `.pth` has a `model` with bare ones. Both have an `ema`, except DiDi-Instruct's, whose average
+    is one of its networks.
+    """
+    content = load_pickle(path)
+    known = content if isinstance(content, dict) else {}
+    state = known.get("state_dict")
+    if not isinstance(state, dict) and isinstance(known.get("model"), dict) and "ema" in known:
+        raw = _tensors_only(known["model"], path)
+        tensors = raw if weights == "raw" else _averaged(raw, known["ema"], path)
+        return tensors, {}, "sedd", {}
+    if not isinstance(state, dict):
+        raise UserError(
+            "The file is not a training checkpoint of the public code.",
+            where=path,
+            got=_got(content),
+            expected="a top-level 'state_dict' of tensors by name, or SEDD's 'model' and 'ema'",
+            fix="pass a Lightning .ckpt, or a directory with model.safetensors and config.json",
+        )
+    tensors, hyper = _tensors_only(state, path), known.get("hyper_parameters")
+    config = flat_config(hyper, path)
+    if family_of_keys(tensors):
+        student, others = didi_modules(tensors, path, weights)
+        return student, config, "didi", others
+    raw = backbone_only(tensors, path, bare=False)
+    tensors = raw if weights == "raw" else _averaged(raw, known.get("ema"), path)
+    return tensors, config, family_of_config(hyper), {}
+
+
+def _got(content: Any) -> str:
+    if not isinstance(content, dict):
+        return described(content)
+    if "state_dict" in content:
+        return f"a 'state_dict' that is {described(content['state_dict'])}"
+    return f"the keys {few(list(map(repr, content)))}" if content else "an empty mapping"
+
+
+def _tensors_only(state: dict[Any, Any], path: Path) -> dict[str, Tensor]:
+    odd = [repr(k) for k, v in state.items() if not (isinstance(k, str) and isinstance(v, Tensor))]
+    if odd:
+        raise UserError(
+            "The checkpoint's state_dict holds things that are not tensors.",
+            where=path,
+            got=few(odd),
+        )
+    return state
+
+
+def _averaged(raw: dict[str, Tensor], ema: Any, path: Path) -> dict[str, Tensor]:
+    """The EMA weights under the names of the raw ones.
+
+    The average is a bare list in the order of the network's parameters, which is the order of the
+    state dict without its buffer. Entries after the backbone's belong to the noise schedule.
+    """
+    shadow = ema.get("shadow_params") if isinstance(ema, dict) else None
+    if not isinstance(shadow, (list, tuple)) or not shadow:
+        raise UserError(
+            "The checkpoint holds no averaged (EMA) weights.",
+            where=path,
+            expected="a top-level 'ema' with a list 'shadow_params'",
+            fix="ask for the raw weights: `weights=raw`",
+        )
+    names = [name for name in raw if name != BUFFER]
+    if len(shadow) < len(names) or not all(isinstance(p, Tensor) for p in shadow):
+        raise UserError(
+            "The averaged (EMA) weights do not match the network.",
+            where=path,
+            got=f"{sum(isinstance(p, Tensor) for p in shadow)} averaged tensors",
+            expected=f"at least {len(names)}, one per parameter of the backbone",
+            fix="ask for the raw weights: `weights=raw`",
+        )
+    pairs = list(zip(names, shadow, strict=False))
+    wrong = [
+        f"{name}: {tuple(p.shape)} instead of {tuple(raw[name].shape)}"
+        for name, p in pairs
+        if p.shape != raw[name].shape
+    ]
+    if wrong:
+        raise UserError(
+            "The averaged (EMA) weights do not have the shapes of the network's parameters.",
+            where=path,
+            got=few(wrong),
+            fix="ask for the raw weights: `weights=raw`",
+        )
+    return {**raw, **dict(pairs)}

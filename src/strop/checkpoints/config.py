@@ -104,6 +104,7 @@ def modules_of(tensors: dict[str, Tensor]) -> dict[str, dict[str, Tensor]]:
 
 
 Sizes = dict[str, tuple[int, ...]]
+"""Every tensor's key and shape."""
 
 
 def unlike(stored: Sizes, wanted: Sizes, others: Mapping[str, list[str]] | None = None) -> str:
@@ -182,13 +183,13 @@ SHAPES = {
 """Named shapes: 34M, 170M and 424M parameters."""
 
 
-def expected_tensors(shape: DiTShape) -> dict[str, tuple[int, ...]]:
+def expected_tensors(shape: DiTShape) -> Sizes:
     """Every parameter's key and shape, in the order of the averaged weights.
 
     The buffer `rotary_emb.inv_freq` is not among them: files may hold it or leave it out.
     """
     V, D, C = shape.vocab_size, shape.hidden_dim, shape.cond_dim
-    wanted: dict[str, tuple[int, ...]] = {
+    wanted: Sizes = {
         "vocab_embed.embedding": (V, D),
         "sigma_map.mlp.0.weight": (C, TIME_FEATURES),
         "sigma_map.mlp.0.bias": (C,),
@@ -344,9 +345,7 @@ def _check_vocabulary(checkpoint: Checkpoint, shape: DiTShape) -> None:
         )
 
 
-def check_tensors(
-    tensors: dict[str, Tensor], wanted: dict[str, tuple[int, ...]], where: Path, shape: DiTShape
-) -> None:
+def check_tensors(tensors: dict[str, Tensor], wanted: Sizes, where: Path, shape: DiTShape) -> None:
     """Refuse a network whose tensors are not the wanted ones, or not finite numbers."""
     sizes = {key: tuple(one.shape) for key, one in tensors.items() if key != BUFFER}
     whole = [f"{k} ({t.dtype})" for k, t in tensors.items() if not t.is_floating_point()]

@@ -7,7 +7,6 @@ import socket
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Literal, NoReturn
@@ -32,18 +31,10 @@ _OPTIONAL = (
 )
 
 
-@dataclass(frozen=True)
-class Snapshot:
-    """A checkpoint's files in the local cache."""
-
-    directory: Path
-    """Laid out like the repository."""
-    revision: str
-    """The commit that the files belong to."""
-
-
-def fetch(repo: str, revision: str | None, more: Sequence[str] = ()) -> Snapshot:
+def fetch(repo: str, revision: str | None, more: Sequence[str] = ()) -> Path:
     """Download the weights, the configuration and the tokenizer of `repo`, or find them cached.
+
+    The folder, laid out like the repository and named after the commit that the files belong to.
 
     `more` names further files that are fetched where the repository has them.
     """
@@ -59,7 +50,7 @@ def fetch(repo: str, revision: str | None, more: Sequence[str] = ()) -> Snapshot
                 expected=f"every file that {INDEX} names",
             )
     _fetch_optional(repo, commit, (*_OPTIONAL, *more))
-    return Snapshot(found.parent, commit)
+    return found.parent
 
 
 def config_of(repo: str, revision: str | None) -> Path | None:

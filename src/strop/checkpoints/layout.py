@@ -11,11 +11,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from strop.checkpoints.config import DiTShape
+from strop.checkpoints.config import DiTShape, Sizes
 from strop.disk import write
-
-Sizes = dict[str, tuple[int, ...]]
-"""Every tensor's key and shape."""
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from strop.assets import CHECKPOINT, embedded_path
 from strop.checkpoints.checkpoint import Located, has_tokenizer
-from strop.checkpoints.config import DiTShape
+from strop.checkpoints.config import DiTShape, Sizes
 from strop.checkpoints.files import read_json_object, sha256_of_all
 from strop.checkpoints.foreign import library
 from strop.checkpoints.layout import Layout
@@ -113,7 +113,7 @@ class Release:
     denoiser: type[Any]
     shape: Callable[[Mapping[str, Any], Path], Any]
     """Read from the configuration."""
-    sizes: Callable[[Any], dict[str, tuple[int, ...]]]
+    sizes: Callable[[Any], Sizes]
     """Every tensor's key and size in the public file."""
     config: Callable[[TransformerShape, int], dict[str, Any]]
     """A checkpoint's config.json of a shape and an end of text, all but what it is."""

@@ -21,7 +21,14 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from strop.checkpoints.checkpoint import Checkpoint
-from strop.checkpoints.config import BASE, DISCRIMINATOR, DiTShape, check_tensors, expected_tensors
+from strop.checkpoints.config import (
+    BASE,
+    DISCRIMINATOR,
+    DiTShape,
+    Sizes,
+    check_tensors,
+    expected_tensors,
+)
 from strop.checkpoints.hub import DISCRIMINATOR as DISCRIMINATOR_FILE
 from strop.checkpoints.layout import Layout, flat_names
 from strop.denoisers.dit import DiT, Trunk
@@ -100,7 +107,7 @@ class Discriminator(Trunk):
         return slope
 
 
-def discriminator_tensors(shape: DiTShape) -> dict[str, tuple[int, ...]]:
+def discriminator_tensors(shape: DiTShape) -> Sizes:
     """Every tensor of the discriminator and its shape, buffers of the spectral norm included."""
     D = shape.hidden_dim
     sizes = {k: v for k, v in expected_tensors(shape).items() if not k.startswith("output_layer.")}

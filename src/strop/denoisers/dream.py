@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from strop.checkpoints.checkpoint import has_tokenizer
+from strop.checkpoints.config import Sizes
 from strop.checkpoints.files import sha256_of_all
 from strop.checkpoints.foreign import load_foreign
 from strop.checkpoints.transformer import Fields, TransformerShape, checked_shape
@@ -62,7 +63,7 @@ def _shape(config: Mapping[str, Any], where: Path) -> TransformerShape:
     return checked_shape(TransformerShape(**shape_fields(said)), where)
 
 
-def _sizes(shape: TransformerShape) -> dict[str, tuple[int, ...]]:
+def _sizes(shape: TransformerShape) -> Sizes:
     return decoder_sizes(shape, shape.width // shape.n_heads, bias=True)
 
 

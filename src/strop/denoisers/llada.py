@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from strop.checkpoints.config import Sizes
 from strop.checkpoints.transformer import Fields, TransformerShape, checked_shape
 from strop.denoisers.bidirectional import Bidirectional
 from strop.denoisers.bidirectional_load import Release
@@ -124,10 +125,10 @@ def _shape(config: Mapping[str, Any], where: Path) -> TransformerShape:
     )
 
 
-def _sizes(shape: TransformerShape) -> dict[str, tuple[int, ...]]:
+def _sizes(shape: TransformerShape) -> Sizes:
     width, mlp = shape.width, shape.mlp_width
     shared = width // shape.n_heads * shape.n_kv_heads
-    sizes: dict[str, tuple[int, ...]] = {f"{_ROOT}wte.weight": (shape.vocab_size, width)}
+    sizes: Sizes = {f"{_ROOT}wte.weight": (shape.vocab_size, width)}
     for i in range(shape.n_blocks):
         block = f"{_ROOT}blocks.{i}."
         sizes |= {

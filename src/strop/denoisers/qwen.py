@@ -177,7 +177,7 @@ def _sdar_shape(config: Mapping[str, Any], where: Path) -> BlockShape:
     )
 
 
-def _sdar_sizes(shape: BlockShape) -> dict[str, tuple[int, ...]]:
+def _sdar_sizes(shape: BlockShape) -> Sizes:
     experts = (shape.n_experts, shape.expert_width)
     return decoder_sizes(shape, shape.head_dim, norms=True, experts=experts)
 

@@ -8,23 +8,28 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict, Unpack
 
 from strop.bounds import bounded_batch, bounded_outputs
 from strop.denoisers import Model, load_model
 from strop.denoisers.base import usable_length
 from strop.denoisers.load import ServedModel
 from strop.denoisers.prompting import Prompts, canvases_of, pieces_of
-from strop.draw.batch_size import (
+from strop.draw.served import ServedWorker
+from strop.draw.worker import (
     AUTO,
     BatchSize,
+    CellDraw,
+    DrawJob,
+    DrawWorker,
+    batches_of,
     checked_batch,
     default_batch,
     largest_batch,
+    recipe_of,
     unit_of_auto,
+    what_to_load,
 )
-from strop.draw.served import ServedWorker
-from strop.draw.worker import CellDraw, DrawJob, DrawWorker, batches_of, recipe_of, what_to_load
 from strop.engine import LOCAL, Engine, cut
 from strop.engine.outputs import MemoryRows, OutputRows
 from strop.engine.plan import refuse_missing, stop_if_planning
@@ -43,25 +48,41 @@ from strop.store import Cell, Run
 __all__ = ["Progress", "outputs_of", "sample", "sample_cells"]
 
 
+class Drawing(TypedDict, total=False):
+    """How `sample_cells` draws."""
+
+    seed: int
+    batch_size: BatchSize | None
+    out: str | os.PathLike[str] | None
+    progress: Progress | None
+    on_step: OnStep | None
+
+
+class Kept(TypedDict, total=False):
+    """Where outputs are kept, and what becomes of what is there."""
+
+    out: str | os.PathLike[str] | None
+    force: bool
+    """Begin anew."""
+    grow: bool
+    """Keep the cells that a run has beside these."""
+
+
 def sample(
     denoiser: Model | str | os.PathLike[str],
     spec: SamplerSpec | None = None,
     *,
     n: int | None = None,
-    seed: int = 0,
-    batch_size: BatchSize | None = None,
     length: int | None = None,
     prompts: Prompts | None = None,
     per_prompt: int | None = None,
     chat: bool = False,
     shots: PromptSet | str | os.PathLike[str] | None = None,
     bos: Bos = "tokenizer",
-    out: str | os.PathLike[str] | None = None,
     device: str = "auto",
     dtype: str = "auto",
-    progress: Progress | None = None,
-    on_step: OnStep | None = None,
     engine: Engine | str = LOCAL,
+    **drawing: Unpack[Drawing],
 ) -> Pool:
     """Draw n outputs of the generator (denoiser, spec) under a seed; one, if nothing is said.
 
@@ -88,18 +109,10 @@ def sample(
         raise UserError(
             "There are no prompts to put into a template.", where="`prompts`", fix="say `prompts`"
         )
+    specs = [SamplerSpec(name=default_sampler(denoiser.spec.family)) if spec is None else spec]
+    count = outputs_of(canvases, n, per_prompt, default=1)
     pools = sample_cells(
-        denoiser,
-        [SamplerSpec(name=default_sampler(denoiser.spec.family)) if spec is None else spec],
-        n=outputs_of(canvases, n, per_prompt, default=1),
-        seed=seed,
-        batch_size=batch_size,
-        length=length,
-        canvases=canvases,
-        out=out,
-        progress=progress,
-        on_step=on_step,
-        engine=engine,
+        denoiser, specs, n=count, length=length, canvases=canvases, engine=engine, **drawing
     )
     return pools[0]
 
@@ -132,20 +145,17 @@ def sample_cells(
     batch_size: BatchSize | None = None,
     length: int | None = None,
     canvases: Canvases | None = None,
-    out: str | os.PathLike[str] | None = None,
-    force: bool = False,
-    grow: bool = False,
     progress: Progress | None = None,
     on_step: OnStep | None = None,
     engine: Engine | str = LOCAL,
+    **kept: Unpack[Kept],
 ) -> list[Pool]:
     """One pool per sampler, all from one denoiser and one seed; `n` for all or one per sampler.
 
-    With `canvases` outputs answer prompts, and these say how many tokens they have. A run that may
-    `grow` keeps the cells that it has beside these. With a shard as `engine`, an `Incomplete` names
-    what other shards have not drawn yet.
+    With `canvases` outputs answer prompts, and these say how many tokens they have. With a shard as
+    `engine`, an `Incomplete` names what other shards have not drawn yet.
     """
-    engine = Engine.of(engine)
+    engine, (out, force, grow) = Engine.of(engine), _kept(**kept)
     engine.refuse_force(force)
     counts = [whole_number("n", one, 1, OUTPUT_LIMIT) for one in _per_spec(n, len(specs))]
     bounded_outputs(counts)
@@ -158,16 +168,12 @@ def sample_cells(
     positions = length if canvases is None else canvases.positions
     sizes = _unit_sizes(denoiser, specs, counts, batch_size, positions, engine)
     prompts = None if canvases is None else canvases.spec
-    cells = [
-        CellSpec.of(
-            GeneratorSpec.of(denoiser.spec, spec, length, prompts), seed, n=count, batch_size=size
-        )
-        for spec, count, size in zip(specs, counts, sizes, strict=True)
-    ]
-    draws = [
-        CellDraw(cell, count, size, batch_size == AUTO)
-        for cell, count, size in zip(cells, counts, sizes, strict=True)
-    ]
+    draws = []
+    for spec, count, size in zip(specs, counts, sizes, strict=True):
+        generator = GeneratorSpec.of(denoiser.spec, spec, length, prompts)
+        cell = CellSpec.of(generator, seed, n=count, batch_size=size)
+        draws.append(CellDraw(cell, count, size, batch_size == AUTO))
+    cells = [draw.cell for draw in draws]
     if draws:
         stop_if_planning(Planned(denoiser, canvases, draws))
     work = _Work(denoiser, canvases, draws, engine, progress, on_step)
@@ -195,6 +201,12 @@ def sample_cells(
     if engine.shard is not None:
         _refuse_incomplete(run, on_disk, counts)
     return [cell.pool(count) for cell, count in zip(on_disk, counts, strict=True)]
+
+
+def _kept(
+    out: str | os.PathLike[str] | None = None, force: bool = False, grow: bool = False
+) -> tuple[str | os.PathLike[str] | None, bool, bool]:
+    return out, force, grow
 
 
 def _unit_sizes(

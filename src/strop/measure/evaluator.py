@@ -135,8 +135,8 @@ def _find(text: str, revision: str | None) -> _Files:
     if found is not None:
         return found
     repo, _, named = text.partition("@")
-    snapshot = hub.fetch(repo, named or revision, TOKENIZER_FILES)
-    return _Files(repo, snapshot.directory, snapshot.revision)
+    folder = hub.fetch(repo, named or revision, TOKENIZER_FILES)
+    return _Files(repo, folder, folder.name)
 
 
 def _find_here(text: str) -> _Files | None:

@@ -27,8 +27,7 @@ from strop.samplers.machinery.committing import (
     Schedule,
     Threshold,
 )
-from strop.samplers.machinery.drawing import Confidence, Draws
-from strop.samplers.machinery.public_draws import CategoricalDraws, PowerDraws
+from strop.samplers.machinery.drawing import CategoricalDraws, Confidence, Draws, PowerDraws
 from strop.samplers.machinery.reading import Cache, NetworkReader
 
 REMASKING = {"low_confidence": Confidence("confidence"), "random": Confidence("random", late=True)}

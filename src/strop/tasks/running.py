@@ -15,7 +15,7 @@ from strop.denoisers import Model, load_model
 from strop.denoisers.prompting import reader_of
 from strop.denoisers.tokenizer import end_ids
 from strop.draw import sample_cells
-from strop.draw.batch_size import BatchSize
+from strop.draw.worker import BatchSize
 from strop.engine import LOCAL, Engine
 from strop.engine.plan import Elsewhere
 from strop.engine.progress import Progress
