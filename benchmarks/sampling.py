@@ -35,7 +35,7 @@ from strop.samplers import dense_batch, fast
 from strop.samplers.ancestral import LatticeRace, RevealFirst, update
 from strop.samplers.machinery.dense import DenseRun
 from strop.samplers.machinery.grid import reveal_grid
-from strop.samplers.machinery.packed import Packed
+from strop.samplers.machinery.packed import FastDraw, Packed
 from strop.spec import CheckpointSpec, Implementation, Precision, SamplerSpec
 
 LENGTH = 1024
@@ -141,7 +141,7 @@ def one_round(
     """A fast round as the sampler runs it: network, head and draw at the rows of this round."""
     spec = SamplerSpec(steps=steps, precision=precision)
     batch = len(ids)
-    packed = Packed(model, spec, reveal_grid(spec), batch, LENGTH)
+    packed = Packed(FastDraw(model, spec, 0, (), batch, LENGTH))
     kind = RevealFirst if precision == "float64" else LatticeRace
     slots = np.arange(batch)
     wanted = np.zeros_like(hide)

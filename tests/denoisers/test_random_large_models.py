@@ -11,6 +11,7 @@ import pytest
 import torch
 from large_models import FAMILIES, load
 
+from strop import records
 from strop.checkpoints.config import SHAPES
 from strop.cli.main import run
 from strop.denoisers.tokenizer import TextCodec
@@ -127,7 +128,7 @@ def test_a_damaged_tokenizer(tmp_path: Path) -> None:
 def test_a_configuration_names_its_model_as_the_release_does(
     family: str, model_type: str, architecture: str
 ) -> None:
-    make = FAMILIES[family].layout
+    make = records.FAMILIES[family].layout
     assert make is not None
     layout = resolve(make)(SHAPES["tiny"])
     head = "model.transformer.ff_out.weight" if family == "llada" else "lm_head.weight"

@@ -10,8 +10,7 @@ from test_output_laws import Clock, target
 
 from strop import SamplerSpec, TabularDenoiser
 from strop.samplers.ancestral import LatticeRace, RevealFirst
-from strop.samplers.machinery.grid import reveal_grid
-from strop.samplers.machinery.packed import Packed
+from strop.samplers.machinery.packed import FastDraw, Packed
 
 
 class Counting(TabularDenoiser):
@@ -31,7 +30,7 @@ class Counting(TabularDenoiser):
 
 
 def run(denoiser, spec, n=500, slots=200, bits=24):
-    packed = Packed(denoiser, spec, reveal_grid(spec), slots, denoiser.length)
+    packed = Packed(FastDraw(denoiser, spec, 1, (), slots, denoiser.length))
     with coarse(bits):
         law = RevealFirst(packed, 1) if spec.precision == "float64" else LatticeRace(packed, 1)
         done = list(packed.run(range(n), law))

@@ -26,6 +26,7 @@ from strop.checkpoints.config import (
 )
 from strop.checkpoints.family import described, family_of_config, family_of_keys, flat_config
 from strop.checkpoints.files import (
+    has_tokenizer,
     opening,
     read_json_object,
     refuse_mistyped,
@@ -263,13 +264,6 @@ def _config_beside(file: Path) -> dict[str, Any]:
     with opening(path):
         exists = path.exists()
     return read_json_object(path) if exists else {}
-
-
-def has_tokenizer(directory: Path) -> bool:
-    """Whether a tokenizer lies in this directory."""
-    return (directory / "tokenizer.json").is_file() or (
-        (directory / "vocab.json").is_file() and (directory / "merges.txt").is_file()
-    )
 
 
 def _read_safetensors(files: list[Path]) -> dict[str, Tensor]:

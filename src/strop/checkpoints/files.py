@@ -133,3 +133,10 @@ def refuse_training_run(directory: Path) -> None:
             expected="one of them",
             fix=f"pass the newest: {steps[max(steps)]}",
         )
+
+
+def has_tokenizer(directory: Path) -> bool:
+    """Whether a tokenizer lies in this directory."""
+    return (directory / "tokenizer.json").is_file() or (
+        (directory / "vocab.json").is_file() and (directory / "merges.txt").is_file()
+    )

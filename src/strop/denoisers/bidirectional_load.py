@@ -15,9 +15,9 @@ import torch
 from torch import Tensor
 
 from strop.assets import CHECKPOINT, embedded_path
-from strop.checkpoints.checkpoint import Located, has_tokenizer
+from strop.checkpoints.checkpoint import Located
 from strop.checkpoints.config import DiTShape, Sizes
-from strop.checkpoints.files import read_json_object, sha256_of_all
+from strop.checkpoints.files import read_json_object
 from strop.checkpoints.foreign import library
 from strop.checkpoints.layout import Layout
 from strop.checkpoints.transformer import TransformerShape, check_sizes, checked_shape, stored_sizes
@@ -30,11 +30,11 @@ from strop.denoisers.pretrained import (
     load_network,
     load_options,
     pinned,
+    spec_of,
     weight_files,
 )
 from strop.denoisers.tokenizer import TextCodec
 from strop.errors import UserError
-from strop.spec import CheckpointSpec
 
 END = "<|endoftext|>"
 BEGIN, MASK = 0, 2
@@ -150,12 +150,7 @@ class Release:
             check_sizes(stored_sizes(files), self.sizes(shape), directory)
         codec = _codec(self, directory, shape)
         network = _network(self, shape, directory, options, place)
-        said: dict[str, int | float | bool] = asdict(shape)
-        if options.identity is not None:
-            said["load"] = options.identity
-        spec = CheckpointSpec(
-            family=self.family, sha256=sha256_of_all(files), shape=said, network_dtype=options.dtype
-        )
+        spec = spec_of(self.family, files, asdict(shape), options)
         if options.placed and place.type != "meta":
             place = first_device(network)
         model = self.denoiser(
@@ -258,7 +253,7 @@ def _network(
 def _codec(release: Release, directory: Path, shape: TransformerShape) -> TextCodec | None:
     if release.codec is not None and not (directory / "tokenizer.json").is_file():
         return release.codec(directory, shape.vocab_size)
-    return TextCodec.beside(directory if has_tokenizer(directory) else None, shape.vocab_size, -1)
+    return TextCodec.beside(directory, shape.vocab_size, -1)
 
 
 def _end(config: Mapping[str, Any], known: Sequence[int], vocab_size: int) -> int | None:

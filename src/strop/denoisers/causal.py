@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from strop.checkpoints.checkpoint import Located, has_tokenizer
+from strop.checkpoints.checkpoint import Located
 from strop.checkpoints.files import read_json_object, sha256_of_all
 from strop.checkpoints.foreign import empty_foreign, library, load_foreign
 from strop.denoisers.base import in_one_line
@@ -88,8 +88,7 @@ def load_causal(found: Located, loading: Loading) -> CausalLM:
     }
     sha256 = found.sha256 or sha256_of_all(files)
     spec = CheckpointSpec(family="ar", sha256=sha256, shape=shape, network_dtype=dtype)
-    tokenizer = directory if has_tokenizer(directory) else None
-    codec = TextCodec.beside(tokenizer, config.vocab_size, _GPT2_VOCABULARY)
+    codec = TextCodec.beside(directory, config.vocab_size, _GPT2_VOCABULARY)
     return CausalLM(
         network,
         spec,

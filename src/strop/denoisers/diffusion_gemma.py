@@ -17,9 +17,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from strop.checkpoints.checkpoint import Located, has_tokenizer
+from strop.checkpoints.checkpoint import Located
 from strop.checkpoints.config import DiTShape
-from strop.checkpoints.files import read_json_object, sha256_of_all
+from strop.checkpoints.files import read_json_object
 from strop.checkpoints.foreign import library, load_foreign
 from strop.checkpoints.layout import Layout
 from strop.checkpoints.transformer import Fields
@@ -33,6 +33,7 @@ from strop.denoisers.pretrained import (
     load_network,
     load_options,
     pinned,
+    spec_of,
     weight_files,
 )
 from strop.denoisers.tokenizer import TextCodec
@@ -182,9 +183,6 @@ def load_diffusion_gemma(found: Located, loading: Loading) -> DiffusionGemma:
     shape = _shape(config, directory / CONFIG)
     files = weight_files(directory)
     network = _network(directory, options, loading.device)
-    said = dict(shape)
-    if options.identity is not None:
-        said["load"] = options.identity
     placed = options.placed and loading.device.type != "meta"
     generation = directory / GENERATION
     asked = read_json_object(generation) if generation.is_file() else {}
@@ -192,16 +190,9 @@ def load_diffusion_gemma(found: Located, loading: Loading) -> DiffusionGemma:
     pad = asked.get("pad_token_id", config["text_config"].get("pad_token_id"))
     return DiffusionGemma(
         network,
-        CheckpointSpec(
-            family="diffusion-gemma",
-            sha256=sha256_of_all(files),
-            shape=said,
-            network_dtype=options.dtype,
-        ),
+        spec_of("diffusion-gemma", files, shape, options),
         source=pinned(found),
-        codec=TextCodec.beside(
-            directory if has_tokenizer(directory) else None, int(shape["vocab_size"]), -1
-        ),
+        codec=TextCodec.beside(directory, int(shape["vocab_size"]), -1),
         device=first_device(network) if placed else loading.device,
         ends=tuple(one for one in (ends if isinstance(ends, list) else [ends]) if one is not None),
         pad_id=pad if type(pad) is int else None,

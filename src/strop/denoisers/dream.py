@@ -9,9 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from strop.checkpoints.checkpoint import has_tokenizer
 from strop.checkpoints.config import Sizes
-from strop.checkpoints.files import sha256_of_all
+from strop.checkpoints.files import has_tokenizer, sha256_of_all
 from strop.checkpoints.foreign import load_foreign
 from strop.checkpoints.transformer import Fields, TransformerShape, checked_shape
 from strop.denoisers.bidirectional import Bidirectional

@@ -24,15 +24,19 @@ from strop.denoisers.base import Timeless
 from strop.denoisers.device import upload
 from strop.denoisers.load import Loading
 from strop.denoisers.tokenizer import TextCodec
-from strop.errors import UserError, unknown_name
+from strop.errors import unknown_name
 from strop.language import Language
 from strop.language.grammar import PRESETS
 from strop.language.law import MASK, joined
 from strop.language.reading import remember
+from strop.records.sampler import Setting
 from strop.spec import CheckpointSpec
 
-RANGES = {"leak": (0.0, 0.0, 1.0), "near": (0.0, 0.0, 1.0), "narrow": (1.0, 1.0, 1e12)}
-"""Settings with their default, least and largest value."""
+SETTINGS = {
+    "leak": Setting("the share of a word at a random place", 0.0),
+    "near": Setting("the share of the law that sees its sentence alone", 0.0),
+    "narrow": Setting("how many times too rare unlikely latents are", 1.0, 1.0, 1e12),
+}
 
 
 class LanguageDenoiser(Timeless):
@@ -151,19 +155,13 @@ class LanguageCodec(TextCodec):
 
 def checked_settings(given: Mapping[str, Any], where: object) -> dict[str, float]:
     """A value for every setting of a model."""
-    for name, value in given.items():
-        if name not in RANGES:
-            raise unknown_name("setting of a language", name, RANGES, where=str(where))
-        _, least, most = RANGES[name]
-        number = isinstance(value, (int, float)) and not isinstance(value, bool)
-        if not number or not least <= value <= most:
-            raise UserError(
-                f"The setting {name!r} is out of range.",
-                where=where,
-                got=repr(value),
-                expected=f"a number from {least:g} to {most:g}",
-            )
-    return {name: float(given.get(name, usual)) for name, (usual, _, _) in RANGES.items()}
+    for name in given:
+        if name not in SETTINGS:
+            raise unknown_name("setting of a language", name, SETTINGS, where=str(where))
+    return {
+        name: float(setting.checked(given.get(name, setting.default), f"{where}: {name!r}"))
+        for name, setting in SETTINGS.items()
+    }
 
 
 def load_language(found: Located, loading: Loading) -> LanguageDenoiser:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,7 @@ from strop.checkpoints.config import few
 from strop.checkpoints.files import sha256_of_all
 from strop.checkpoints.foreign import load_foreign, quiet
 from strop.errors import UserError, unknown_name
+from strop.spec import CheckpointSpec
 
 DTYPES = ("float32", "bfloat16", "float16")
 _ADAPTER = ("adapter_config.json", "adapter_model.safetensors")
@@ -213,6 +214,17 @@ def _adapt(network: Any, directory: Path) -> None:
             got=first_line(error),
             fix="check the adapter and, if it is missing, `pip install peft`",
         ) from error
+
+
+def spec_of(
+    family: str, files: Sequence[Path], shape: Mapping[str, Any], options: LoadOptions
+) -> CheckpointSpec:
+    """What the files and the options make: the identity of a checkpoint."""
+    own = {} if options.identity is None else {"load": options.identity}
+    sha256 = sha256_of_all(files)
+    return CheckpointSpec(
+        family=family, sha256=sha256, shape={**shape, **own}, network_dtype=options.dtype
+    )
 
 
 def complete(load: Callable[[], Any], kind: str, directory: Path) -> Any:

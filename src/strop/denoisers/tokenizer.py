@@ -13,7 +13,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from strop.checkpoints.files import opening, read_json_object, sha256_of_all
+from strop.checkpoints.files import has_tokenizer, opening, read_json_object, sha256_of_all
 from strop.errors import UserError
 from strop.prompts.chat import special_tokens
 
@@ -84,7 +84,7 @@ class TextCodec:
     @classmethod
     def beside(cls, directory: Path | None, vocab_size: int, gpt2: int) -> TextCodec | None:
         """The tokenizer in `directory`, else GPT-2's for a vocabulary of size `gpt2`, else None."""
-        if directory is None:
+        if directory is None or not has_tokenizer(directory):
             return cls.gpt2() if vocab_size == gpt2 else None
         return cls.from_directory(directory).fitting(vocab_size, directory)
 

@@ -7,6 +7,7 @@ are made of (the reveal grid, the categorical draw, the loops) is in `machinery`
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from typing import cast
 
 import numpy as np
@@ -150,14 +151,13 @@ def fast(
     """
     _check(denoiser, spec, canvases)
     sampler: FastSampler = resolve(SAMPLERS[spec.name].form("fast"))
+    draw = FastDraw(denoiser, spec, seed, outputs, slots, length, on_step, canvases)
     if canvases is None:
-        return sampler(FastDraw(denoiser, spec, seed, outputs, slots, length, on_step))
+        return sampler(draw)
     return (
         one
         for positions, group in by_shape(canvases, outputs, padding=_pads(denoiser, spec))
         for one in sampler(
-            FastDraw(
-                denoiser, spec, seed, group, min(slots, len(group)), positions, on_step, canvases
-            )
+            replace(draw, outputs=group, slots=min(slots, len(group)), length=positions)
         )
     )

@@ -15,7 +15,7 @@ it draws from: near temperature 0 all positions look sure and the order decays t
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -169,7 +169,7 @@ def fitting(recipe: DecoderRecipe, denoiser: Denoiser) -> Decoder:
     shifted = denoiser.spec.family == "dream" and recipe.cache != "none"
     if not shifted or recipe.decoder.opening:
         return recipe.decoder
-    return Decoder(recipe.decoder.score, recipe.decoder.commit, opening=True)
+    return replace(recipe.decoder, opening=True)
 
 
 def _stops(run: DenseRun | LockstepRun) -> Sequence[int]:
@@ -187,70 +187,57 @@ def _stops(run: DenseRun | LockstepRun) -> Sequence[int]:
     return stops
 
 
+def _parts(settings: Settings, score: Confidence, commit: Commit) -> DecoderRecipe:
+    """What the settings say beside how positions are scored, and how many are committed."""
+    return DecoderRecipe(
+        Decoder(score, commit),
+        block_length=settings.get("block_length", 0),
+        cache=settings.get("cache", "none"),
+        guidance=settings.get("cfg_scale", 0.0),
+        top_k=settings.get("top_k", 0),
+        end=settings.get("end", "free"),
+    )
+
+
 def _llada(settings: Settings) -> DecoderRecipe:
-    return DecoderRecipe(
-        Decoder(_by_confidence(settings), Quota()),
-        block_length=settings["block_length"],
-        guidance=settings["cfg_scale"],
-        end=settings["end"],
-    )
-
-
-def _fast_dllm(settings: Settings) -> DecoderRecipe:
-    return DecoderRecipe(
-        Decoder(_by_confidence(settings), _commit(settings)),
-        block_length=settings["block_length"],
-        cache=settings["cache"],
-    )
-
-
-def _by_confidence(settings: Settings) -> Confidence:
-    return Confidence("confidence" if settings["remasking"] == "low_confidence" else "random")
+    """Fast-dLLM's too, which says how to commit."""
+    likeliest = settings["remasking"] == "low_confidence"
+    return _parts(settings, Confidence("confidence" if likeliest else "random"), _commit(settings))
 
 
 def _dream(settings: Settings) -> DecoderRecipe:
     kind = Coins if settings["alg"] == "origin" else Schedule
     commit = kind(settings["eps"], settings["alg_temp"])
-    score = ALGORITHMS[settings["alg"]]
-    return DecoderRecipe(Decoder(score, commit), top_k=settings["top_k"])
+    return _parts(settings, ALGORITHMS[settings["alg"]], commit)
 
 
 def _fast_dllm_dream(settings: Settings) -> DecoderRecipe:
-    cache, alg = settings["cache"], settings["alg"]
-    level = settings["threshold"]
-    commit: Commit
-    if alg == "confidence_threshold":
+    cached, level = settings["cache"] != "none", settings["threshold"]
+    by_threshold = settings["alg"] == "confidence_threshold"
+    if not cached:  # all of the canvas is one block
+        whole = {**settings, "block_length": 0}
+        return (
+            _parts(whole, ALGORITHMS["maskgit_plus"], Carried(level))
+            if by_threshold
+            else _dream(whole)
+        )
+    if by_threshold:
         score, commit = ALGORITHMS["maskgit_plus"], Threshold(level)
-        if cache == "none":
-            commit = Carried(level)
-    elif cache == "none":
-        return _dream(settings)
     else:  # whatever is asked for, the cached sampler orders by entropy
         score = ALGORITHMS["entropy"]
         commit = Schedule(settings["eps"], settings["alg_temp"], late=True)
-    return DecoderRecipe(
-        Decoder(score, commit, opening=cache != "none"),
-        block_length=settings["block_length"] if cache != "none" else 0,
-        cache=cache,
-        top_k=settings["top_k"],
-    )
+    found = _parts(settings, score, commit)
+    return replace(found, decoder=replace(found.decoder, opening=True))
 
 
 def _blockwise(settings: Settings) -> DecoderRecipe:
     """Ours: the parts by name."""
     score = Confidence(settings["score"], tempered=settings["score_law"] == "drawn")
-    return DecoderRecipe(
-        Decoder(score, _commit(settings)),
-        block_length=settings["block_length"],
-        cache=settings["cache"],
-        guidance=settings["cfg_scale"],
-        top_k=settings["top_k"],
-        end=settings["end"],
-    )
+    return _parts(settings, score, _commit(settings))
 
 
 def _commit(settings: Settings) -> Commit:
-    kind = settings["commit"]
+    kind = settings.get("commit")
     if kind == "threshold":
         return Threshold(settings["threshold"])
     if kind == "factor":
@@ -262,7 +249,7 @@ def _commit(settings: Settings) -> Commit:
 
 RECIPES: dict[str, Callable[[Settings], DecoderRecipe]] = {
     "llada": _llada,
-    "fast-dllm": _fast_dllm,
+    "fast-dllm": _llada,
     "dream": _dream,
     "fast-dllm-dream": _fast_dllm_dream,
     "blockwise": _blockwise,

@@ -30,7 +30,7 @@ from strop.pool import OnStep, Output
 from strop.prompts import Canvases
 from strop.samplers.machinery.addressed import Address
 from strop.samplers.machinery.categorical import Normalisers, clean_log_probs
-from strop.samplers.machinery.grid import RevealGrid, reveal_grid, temperatures
+from strop.samplers.machinery.grid import reveal_grid, temperatures
 from strop.samplers.machinery.start import Start
 from strop.samplers.machinery.trace import Trace
 from strop.spec import SamplerSpec
@@ -97,18 +97,11 @@ class Law(Protocol):
 class Packed:
     """Slots, and the loop over them."""
 
-    def __init__(
-        self,
-        denoiser: Denoiser,
-        spec: SamplerSpec,
-        grid: RevealGrid,
-        slots: int,
-        length: int,
-        on_step: OnStep | None = None,
-        canvases: Canvases | None = None,
-    ) -> None:
-        self.begin = Start(slots, length, canvases)
-        self.denoiser, self.spec, self.grid = denoiser, spec, grid
+    def __init__(self, draw: FastDraw) -> None:
+        denoiser, grid = cast(Denoiser, draw.model), reveal_grid(draw.spec)
+        slots, length = draw.slots, draw.length
+        self.begin = Start(slots, length, draw.canvases)
+        self.denoiser, self.spec, self.grid = denoiser, draw.spec, grid
         self.done = grid.updates + 1  # the round after the finish
         self.sigmas = upload(grid.sigmas().numpy(), denoiser.device)
         self.ids = torch.full((slots, length), denoiser.mask_id, device=denoiser.device)
@@ -120,14 +113,14 @@ class Packed:
         self.fresh = np.zeros(slots, bool)  # the hidden state belongs to the current ids
         self.nfe = np.zeros(slots, np.int64)
         self.seconds = np.zeros(slots)
-        self.trace = Trace(slots, self.begin.width, on_step)
+        self.trace = Trace(slots, self.begin.width, draw.on_step)
         self.network_calls = 0
         self.network_rows = 0
         self._hidden: Tensor | None = None
         self._place = np.zeros(slots, np.int64)  # where each slot is in the hidden state
         self._all_masked: dict[int, Tensor] = {}
         self.confirm = Normalisers()
-        self._heats = temperatures(spec, grid)
+        self._heats = temperatures(draw.spec, grid)
         self._rows = head_rows(denoiser.vocab_size, denoiser.device)
 
     def run(self, outputs: Iterable[int], law: Law) -> Iterator[Output]:
@@ -302,10 +295,7 @@ def packed(law: Callable[[Packed, int], Law]) -> FastSampler:
     """The fast sampler of a law, which is made from the loop and the seed."""
 
     def sampler(draw: FastDraw) -> Iterator[Output]:
-        denoiser, grid = cast(Denoiser, draw.model), reveal_grid(draw.spec)
-        loop = Packed(
-            denoiser, draw.spec, grid, draw.slots, draw.length, draw.on_step, draw.canvases
-        )
+        loop = Packed(draw)
         return loop.run(draw.outputs, law(loop, draw.seed))
 
     return sampler
