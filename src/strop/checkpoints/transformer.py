@@ -60,7 +60,7 @@ class BlockShape(TransformerShape):
         return cls(**plain, head_dim=shape.width // shape.n_heads, block_length=block_length)
 
 
-Shape = TypeVar("Shape", bound=BlockShape)
+Shape = TypeVar("Shape", bound=TransformerShape)
 
 
 class Fields:
@@ -121,33 +121,23 @@ class Fields:
         )
 
 
-def checked_shape(shape: TransformerShape, where: Path) -> TransformerShape:
-    """Refuse heads that do not divide what they should."""
-    head = shape.width // shape.n_heads
-    if shape.width % shape.n_heads or head % 2 or shape.n_heads % shape.n_kv_heads:
+def checked_shape(shape: Shape, where: Path) -> Shape:
+    """Refuse heads and experts that do not fit; who reads in blocks has heads of their own size."""
+    head = shape.head_dim if isinstance(shape, BlockShape) else shape.width / shape.n_heads
+    if head % 2 or shape.n_heads % shape.n_kv_heads:
         raise UserError(
-            "The number of attention heads does not fit the network.",
+            "The attention heads do not fit the network.",
             where=where,
-            got=f"{shape.n_heads} heads, {shape.n_kv_heads} of keys and values, "
+            got=f"{shape.n_heads} heads of {head:g}, {shape.n_kv_heads} of keys and values, "
             f"width {shape.width}",
-            expected="a width that splits into heads of an even size, "
-            "and heads that split evenly over those of keys and values",
+            expected="heads of an even size that split evenly over those of keys and values",
             fix="correct config.json",
         )
-    return shape
-
-
-def block_shape(shape: Shape, where: Path) -> Shape:
-    """Refuse heads and experts that do not fit; a head's size is its own here."""
-    heads = shape.head_dim % 2 == 0 and shape.n_heads % shape.n_kv_heads == 0
-    if not heads or shape.experts_used > shape.n_experts:
+    if isinstance(shape, BlockShape) and shape.experts_used > shape.n_experts:
         raise UserError(
-            "The attention heads or the experts do not fit the network.",
+            "More experts are used than there are.",
             where=where,
-            got=f"{shape.n_heads} heads of {shape.head_dim}, {shape.n_kv_heads} of keys and values,"
-            f" {shape.experts_used} of {shape.n_experts} experts",
-            expected="heads of an even size that split evenly over those of keys and values, "
-            "and no more experts used than there are",
+            got=f"{shape.experts_used} of {shape.n_experts}",
             fix="correct config.json",
         )
     return shape

@@ -24,7 +24,7 @@ from strop.denoisers.base import Timeless
 from strop.denoisers.device import upload
 from strop.denoisers.load import Loading
 from strop.denoisers.tokenizer import TextCodec
-from strop.errors import unknown_name
+from strop.errors import UserError, unknown_name
 from strop.language import Language
 from strop.language.grammar import PRESETS
 from strop.language.law import MASK, joined
@@ -169,7 +169,10 @@ def load_language(found: Located, loading: Loading) -> LanguageDenoiser:
     folder = found.path if found.path.is_dir() else found.path.parent
     config = read_json_object(folder / "config.json")
     chosen_family("language", loading.family, folder)
-    loading.refuse_weights(found, "A language")
+    if loading.weights is not None:
+        raise UserError(
+            "A language has no weights to choose from.", where=found.source, fix="leave it out"
+        )
     settings = {k: v for k, v in config.items() if k not in ("model_type", "language")}
     settings |= {k: v for k, v in loading.load.items() if k != "language"}
     name = str(loading.load.get("language", config.get("language", "even")))

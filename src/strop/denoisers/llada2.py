@@ -9,7 +9,7 @@ from typing import Any
 
 from strop.checkpoints.checkpoint import Located
 from strop.checkpoints.config import Sizes
-from strop.checkpoints.transformer import BlockShape, Fields, TransformerShape, block_shape
+from strop.checkpoints.transformer import BlockShape, Fields, TransformerShape, checked_shape
 from strop.denoisers.bidirectional import BlockCausal
 from strop.denoisers.bidirectional_load import Release
 from strop.denoisers.load import Loading
@@ -112,7 +112,7 @@ def _shape(config: Mapping[str, Any], where: Path) -> LLaDA2Shape:
     said.only(_RELEASED)
     fields = shape_fields(said)
     head = said.count("head_dim", fields["width"] // fields["n_heads"])
-    return block_shape(
+    return checked_shape(
         LLaDA2Shape(
             **fields,
             head_dim=head,

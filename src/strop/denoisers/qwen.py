@@ -16,7 +16,7 @@ from torch import Tensor
 from strop.checkpoints.checkpoint import Located
 from strop.checkpoints.config import Sizes
 from strop.checkpoints.files import read_json_object
-from strop.checkpoints.transformer import BlockShape, Fields, TransformerShape, block_shape
+from strop.checkpoints.transformer import BlockShape, Fields, TransformerShape, checked_shape
 from strop.denoisers.bidirectional import BlockCausal
 from strop.denoisers.bidirectional_load import Release
 from strop.denoisers.load import Loading
@@ -163,7 +163,7 @@ def _sdar_shape(config: Mapping[str, Any], where: Path) -> BlockShape:
     said.only(_SDAR_RELEASED)
     fields = shape_fields(said)
     experts = 0 if _experts(config) is None else said.count("num_experts")
-    return block_shape(
+    return checked_shape(
         BlockShape(
             **fields,
             head_dim=said.count("head_dim", fields["width"] // fields["n_heads"]),
@@ -244,7 +244,7 @@ def _fast_shape(config: Mapping[str, Any], where: Path) -> BlockShape:
     fields = shape_fields(said)
     head = said.count("head_dim", fields["width"] // fields["n_heads"])
     block = said.count("bd_size", FAST_BLOCK)
-    return block_shape(BlockShape(**fields, head_dim=head, block_length=block), where)
+    return checked_shape(BlockShape(**fields, head_dim=head, block_length=block), where)
 
 
 FAST_RELEASE = Release(
