@@ -14,7 +14,7 @@ from strop.measure.score import score_outputs
 from strop.spec import MetricSpec
 from strop.store import Cell
 from strop.tasks import Box, Task, grade_all
-from strop.tasks.run_folder import Entrant
+from strop.tasks.outcome import Entrant
 from strop.tasks.task import OUTCOMES
 
 BATCH = 32

@@ -30,8 +30,7 @@ from strop.spec.value import MOST_STEPS
 from strop.store import Cell, Folder, Run
 from strop.tasks import TASKS, Task, ready
 from strop.tasks.cell_grades import grade_cell
-from strop.tasks.outcome import Results, ungraded
-from strop.tasks.run_folder import OWNER, Entrant, TaskRun, label_of
+from strop.tasks.outcome import OWNER, Entrant, Results, TaskRun, label_of, ungraded
 from strop.tasks.tables import write_result
 
 BASE = re.compile(r"(?i)(^|[-_.])base($|[-_.\d])")

@@ -10,8 +10,7 @@ from strop.spec import OperatingPoint
 from strop.stats.interval import plain
 from strop.store import StudyFolder
 from strop.table import Column, Table
-from strop.tasks.outcome import Results, TaskSetting, paired, paired_p
-from strop.tasks.run_folder import FIGURE, OWNER
+from strop.tasks.outcome import FIGURE, OWNER, Results, TaskSetting, paired, paired_p
 
 if TYPE_CHECKING:
     from pathlib import Path

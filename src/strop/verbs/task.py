@@ -106,7 +106,7 @@ def _run(ask: Ask) -> Result:
 
 
 def _score(ask: Ask) -> Result:
-    from strop.tasks.run_folder import TaskRun
+    from strop.tasks.outcome import TaskRun
 
     run = Path(ask["run"])
     if TaskRun.open(run).task.sandboxed and ask["unsafe_run"]:
