@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from strop.measure.grams import Grams, count
-from strop.measure.rows import PoolRows
+from strop.measure.metric import PoolRows
 
 
 def slow(ids: np.ndarray, sizes: tuple[int, ...], n: int) -> Grams:

@@ -18,7 +18,7 @@ import warm_processes
 from strop.cli.main import run
 from strop.comparing import Comparison, Equal, Level, Sample, Side, SideVerdict, compare
 from strop.comparing.outputs import seed_of
-from strop.measure.number import Number
+from strop.measure.metric import Number
 from strop.rng import derive_seed
 from strop.spec import OperatingPoint, SamplerSpec
 from strop.stats.interval import Interval

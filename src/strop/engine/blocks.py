@@ -9,11 +9,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from strop.disk import CLAIM, claimed
-from strop.engine.plan import Engine, Unit, cut, refuse_missing, stop_if_planning
-from strop.engine.progress import Progress
+from strop.engine.plan import Engine, Progress, Unit, cut, refuse_missing, stop_if_planning
 from strop.engine.sink import CellRows, Sink, forget_claims
-from strop.engine.worker import Job, Worker
-from strop.engine.workers import run_units
+from strop.engine.workers import Job, Worker, run_units
 from strop.store import StudyFolder
 from strop.store.documents import PARTS
 

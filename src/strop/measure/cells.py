@@ -6,21 +6,48 @@
 
 Measuring never asks a judge that costs money: `geq` is what a judge of this process says, or what
 was stored.
+
+Outputs of a known language are held against its law: violations, excess surprise, modes.
+
+The language is found by the hash that the checkpoint's spec has: it ships, or the run kept its
+grammar.
+
+Texts that no run holds, whoever wrote them, are scored in the evaluator's own tokens.
+
+There is no generator to ask for token ids, so entropy and repetition count the evaluator's tokens,
+and pools can be compared with each other only under the same evaluator. There is no guard: it
+belongs to a generator's vocabulary and length.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from strop.engine import LOCAL, Engine
-from strop.engine.plan import stop_if_planning
+from strop.engine.plan import Progress, Silent, stop_if_planning
 from strop.errors import UserError
-from strop.measure import truth
-from strop.measure.frame import Frame, read_cell
-from strop.measure.metric import METRICS, PERPLEXITY, VENDI, Metric
-from strop.measure.number import Number
+from strop.measure.frame import Frame, Score, read_cell, score_of
+from strop.measure.metric import (
+    METRICS,
+    MODES,
+    PERPLEXITY,
+    VENDI,
+    VIOLATIONS,
+    Columns,
+    Ids,
+    Metric,
+    Number,
+    PoolRows,
+    leave_out_broken,
+    metrics,
+)
+from strop.measure.perplexity import TOKENS, perplexity_columns, perplexity_metric, token_columns
 from strop.measure.score import (
     Scoring,
     refuse_unscored,
@@ -28,15 +55,19 @@ from strop.measure.score import (
     score_embeddings,
     score_records,
 )
-from strop.spec import MetricSpec
+from strop.measure.spans import Passage
+from strop.spec import MetricSpec, SpanPolicy
+from strop.store import Run
 
 if TYPE_CHECKING:
-    from strop.engine.progress import Progress
-    from strop.measure.causal import Evaluator
+    from strop.language import Language
+    from strop.measure.evaluator import Evaluator
     from strop.measure.guard import Guard
-    from strop.spec import SpanPolicy
     from strop.store import Cell, ScoreTable
 
+TRUTHS = (VIOLATIONS.name, MODES.name)
+BATCH = 16
+"""Texts that are scored at a time."""
 Scorer = Callable[["Cell"], "MetricSpec"]
 """Scores what a cell lacks of one metric, and says which it is."""
 
@@ -91,8 +122,8 @@ def _score_all(cells: Sequence[Cell], by: Scorers) -> dict[str, list[MetricSpec]
     """Every metric that can be measured; those of the text where there is one."""
     for cell in cells:
         score_records(cell)
-        for name in truth.NAMES:
-            truth.score_truth(cell, name)
+        for name in TRUTHS:
+            score_truth(cell, name)
     records = [METRICS[name] for name in by.own]
     records += [PERPLEXITY] if by.evaluators else []
     records += [VENDI] if by.embeddings else []
@@ -114,8 +145,8 @@ def _score(
             specs = [
                 score_embeddings(cells, device=by.device, progress=by.progress, engine=by.engine)
             ]
-        elif record.name in truth.NAMES:
-            found = [truth.score_truth(cell, record.name) for cell in cells]
+        elif record.name in TRUTHS:
+            found = [score_truth(cell, record.name) for cell in cells]
             specs = [spec for spec in found if spec is not None]
         elif record.measure is not None:
             specs = [record.spec]
@@ -181,3 +212,124 @@ def _refuse_unscored(cells: Sequence[Cell], perplexities: Sequence[MetricSpec]) 
         for metric in perplexities:
             if ("context" in metric.settings) == prompted:
                 refuse_unscored([Scoring(cell, metric) for cell in some])
+
+
+def score_truth(cell: Cell, name: str) -> MetricSpec | None:
+    """Score what a cell lacks of one of the two metrics; None where its law is not known."""
+    from strop.language.reading import known_language
+
+    checkpoint = cell.spec.generator.checkpoint
+    if checkpoint.family != VIOLATIONS.family:
+        return None
+    found = known_language(checkpoint.sha256, Run(cell.path.parents[1]).grammar)
+    if found is None:
+        return None
+    language, measure = found, _wrong if name == VIOLATIONS.name else _modes
+    spec = MetricSpec(name=name, settings={"language": checkpoint.sha256})
+    score_cell(cell, spec, lambda _, ids: measure(ids, language), needs_text=False)
+    return spec
+
+
+@lru_cache(maxsize=4)
+def _entropy(language: Language) -> float:
+    from strop.language.reading import DRAWS
+
+    return language.entropy(DRAWS).value
+
+
+def _wrong(ids: Ids, language: Language) -> Columns:
+    rows = np.where(ids < 0, language.mask_id, ids)
+    excess = -language.log_p(rows) - _entropy(language)
+    return {"violations": language.violations(rows), "excess": excess}
+
+
+def _modes(ids: Ids, language: Language) -> Columns:
+    rows = np.where(ids < 0, language.mask_id, ids)
+    law = language.posterior([]).reshape(-1)
+    modes = language.posterior(rows).reshape(len(rows), -1).argmax(1)
+    valid = (language.violations(rows) == 0).astype(np.int64)
+    return {"mode": modes, "probability": law[modes], "valid": valid}
+
+
+def check_policies(policies: Sequence[SpanPolicy]) -> None:
+    """Refuse a policy that only outputs of a generator have."""
+    if "public-code" in policies:
+        raise UserError(
+            "The policy public-code cuts to a generator's length, and these texts have none.",
+            where="`span`",
+            got="public-code",
+            expected="first-document or full-stream",
+        )
+
+
+def score_texts(
+    texts: Sequence[str],
+    evaluator: Evaluator,
+    policies: Sequence[SpanPolicy],
+    *,
+    clean_up: bool | None = None,
+    progress: Progress | None = None,
+    name: str = "texts",
+) -> list[Score]:
+    """Perplexity by every policy, and every metric whose record needs ids or text alone."""
+    check_policies(policies)
+    ids = [np.array(row, np.int64) for row in evaluator.encode(list(texts))]
+    found = [_perplexity(texts, ids, evaluator, one, clean_up, progress, name) for one in policies]
+    nothing = PoolRows.of(np.zeros((len(texts), 0), np.int64))
+    for record in metrics():
+        if record.measure is None:
+            continue
+        spec = record.spec.model_copy(update={"evaluator": evaluator.spec})
+        with leave_out_broken(record):
+            rows = [record.measure([text], row[None]) for text, row in zip(texts, ids, strict=True)]
+            columns = {key: np.concatenate([row[key] for row in rows]) for key in rows[0]}
+            found.append(score_of(record, spec, np.arange(len(texts)), columns, nothing))
+    return found
+
+
+def text_tokens(
+    texts: Sequence[str],
+    evaluator: Evaluator,
+    policy: SpanPolicy,
+    *,
+    progress: Progress | None = None,
+    name: str = "texts",
+) -> dict[str, NDArray]:
+    """Every text's scored tokens one by one; see `token_columns`."""
+    check_policies([policy])
+    progress = Silent() if progress is None else progress
+    progress.start(None, len(texts), 0, f"{name} {evaluator.spec.name} {policy}")
+    metric = perplexity_metric(evaluator, policy, name=TOKENS)
+    ids = [np.array(row, np.int64) for row in evaluator.encode(list(texts))]
+    outputs = [Passage(text, row) for text, row in zip(texts, ids, strict=True)]
+    # An end marker's text may be read as several tokens, and as one where it ends a document.
+    width = 1 + max(map(len, ids), default=0)
+    parts = []
+    for start in range(0, len(outputs), BATCH):
+        some = outputs[start : start + BATCH]
+        parts.append(token_columns(evaluator, metric, some, width, 0))
+        progress.advance(len(some), sum(len(one.ids) for one in some))
+    return {key: np.concatenate([part[key] for part in parts]) for key in parts[0]}
+
+
+def _perplexity(
+    texts: Sequence[str],
+    ids: Sequence[Any],
+    evaluator: Evaluator,
+    policy: SpanPolicy,
+    clean_up: bool | None,
+    progress: Progress | None,
+    name: str,
+) -> Score:
+    progress = Silent() if progress is None else progress
+    progress.start(None, len(texts), 0, f"{name} {evaluator.spec.name} {policy}")
+    metric = perplexity_metric(evaluator, policy, clean_up=clean_up)
+    outputs = [Passage(text, row) for text, row in zip(texts, ids, strict=True)]
+    parts = []
+    for start in range(0, len(outputs), BATCH):
+        some = outputs[start : start + BATCH]
+        parts.append(perplexity_columns(evaluator, metric, some, 0))
+        progress.advance(len(some), sum(len(one.ids) for one in some))
+    columns = {key: np.concatenate([part[key] for part in parts]) for key in parts[0]}
+    nothing = PoolRows.of(np.zeros((len(texts), 0), np.int64))
+    return score_of(PERPLEXITY, metric, np.arange(len(texts)), columns, nothing)

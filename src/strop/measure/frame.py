@@ -19,9 +19,18 @@ from numpy.typing import NDArray
 from strop.errors import UserError
 from strop.measure.across import HeldOutPairs
 from strop.measure.aggregates import pooled
-from strop.measure.documents import CUTS, NONE_CUT, CutOutputs, document_entropy, documents
 from strop.measure.grams import NGRAM
-from strop.measure.guard import MARKS, Guard, Verdict, guard_of
+from strop.measure.guard import (
+    CUTS,
+    MARKS,
+    NONE_CUT,
+    CutOutputs,
+    Guard,
+    Verdict,
+    document_entropy,
+    documents,
+    guard_of,
+)
 from strop.measure.metric import (
     CALLS,
     DIVERSITY,
@@ -30,11 +39,12 @@ from strop.measure.metric import (
     SECONDS,
     Columns,
     Metric,
+    Number,
+    PoolRows,
     leave_out_broken,
     metrics,
+    no_interval,
 )
-from strop.measure.number import Number, no_interval
-from strop.measure.rows import PoolRows
 from strop.spec import CellSpec, MetricSpec, OperatingPoint
 from strop.stats.interval import LEVEL, Interval, plain
 from strop.stats.jackknife import jackknife

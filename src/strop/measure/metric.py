@@ -3,29 +3,42 @@
 A record says what is stored per output (`measure`), which numbers of the pool follow from it
 (`aggregates`), and what a reader is told of one output (`output`). Adding a metric is adding a
 record: `strop.register(Metric(...))`, or an entry point of the group `strop.measure`.
+
+A pool as a metric reads it: some rows at a time, as often as it takes.
+
+One number of a pool by its name, as searches, comparisons and tables ask for it.
+
+perplexity, perplexity.macro, entropy, repetition, ...   a metric, or one of its numbers
+task, geq                                                what a task's check, or a judge, said
+violations, modes                                        the truth, where the law is known
+calls, seconds                                           what an output costs
 """
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from strop.errors import StropError
-from strop.measure.across import share_of
+from strop.errors import StropError, UserError, unknown_name
+from strop.measure.across import HeldOutPairs, share_of
 from strop.measure.aggregates import bits_per_byte, kept, macro, pooled
 from strop.measure.entropy import entropy, repetition, vendi_score
-from strop.measure.grams import NGRAM, SIZES
-from strop.measure.rows import PoolRows
+from strop.measure.grams import NGRAM, SIZES, Grams, count
 from strop.registry import Registry, one_line
 from strop.spec import MetricSpec
 from strop.stats.resample import POSITIVE, SHARE, Span, Statistic, mean
+from strop.store.tables import TOKENS, token_ids
 from strop.table import Column
+
+if TYPE_CHECKING:
+    from strop.store import Cell
 
 Columns = Mapping[str, NDArray]
 """What is stored: a number per output [n], or a vector per output [n, d]."""
@@ -390,3 +403,125 @@ def leave_out_broken(record: Metric) -> Iterator[None]:
         METRICS.leave_out(record.name, one_line(error))
         told = f"the metric {record.name!r} is left out: {one_line(error)}"
         warnings.warn(told, UserWarning, stacklevel=3)
+
+
+Rows = tuple[Sequence[str | None], NDArray[np.int64]]
+"""Some outputs: their texts (None: no tokenizer is known) and their ids [k, L]."""
+
+
+class PoolRows:
+    """The outputs of a pool, from memory or from disk."""
+
+    def __init__(
+        self,
+        outputs: int,
+        read: Callable[[bool], Iterable[Rows]],
+        beside: Mapping[str, NDArray] | None = None,
+    ) -> None:
+        """`read` yields some rows after the other, with texts if it is told so."""
+        self._outputs, self._read = outputs, read
+        self.beside = beside or {}
+        """What the run wrote down beside every output: `nfe` and `seconds`; empty elsewhere."""
+        self.held_out: HeldOutPairs | None = None
+        """What diversity across the outputs is compared with; None where nothing is."""
+
+    @classmethod
+    def of(
+        cls,
+        ids: NDArray[np.integer],
+        texts: Sequence[str | None] = (),
+        beside: Mapping[str, NDArray] | None = None,
+    ) -> PoolRows:
+        """What is in memory."""
+        rows = np.asarray(ids, np.int64)
+        return cls(len(rows), lambda _: [(texts, rows)], beside)
+
+    @classmethod
+    def of_cell(cls, cell: Cell, beside: Mapping[str, NDArray]) -> PoolRows:
+        """All of a cell."""
+
+        def read(with_texts: bool) -> Iterator[Rows]:
+            names = ["ids", *(["text"] if with_texts else [])]
+            names += [TOKENS] if TOKENS in cell.columns() else []
+            for table in cell.rows(names):
+                texts = table["text"].to_pylist() if with_texts else ()
+                yield texts, token_ids(table, cell.spec)
+
+        return cls(len(beside["nfe"]), read, beside)
+
+    def __len__(self) -> int:
+        return self._outputs
+
+    def rows(self) -> Iterator[Rows]:
+        """Texts and ids of some outputs after the other."""
+        return iter(self._read(True))
+
+    def ids(self) -> Iterator[NDArray[np.int64]]:
+        """Ids alone; -1 behind an output that is shorter than others."""
+        return (ids for _, ids in self._read(False))
+
+    @cached_property
+    def grams(self) -> Grams:
+        """Its n-grams; counted once for all who ask."""
+        return count(self.ids)
+
+
+LESS = (PERPLEXITY.name, "repetition", "pool-repetition", "violations", CALLS.name, SECONDS.name)
+"""Of which less is better; of any other metric more is."""
+
+
+@dataclass(frozen=True)
+class Number:
+    """One number of a pool."""
+
+    name: str
+    """As it is typed."""
+    record: Metric
+    aggregate: Aggregate
+
+    @classmethod
+    def of(cls, name: str, where: str = "`objective`") -> Number:
+        """From `metric` or `metric.number`."""
+        metric, _, number = str(name).partition(".")
+        if metric not in METRICS:
+            raise unknown_name("metric", metric, METRICS, where=where)
+        record = METRICS[metric]
+        numbers = {one.column.name: one for one in record.aggregates}
+        chosen = number or next(iter(numbers))
+        if chosen not in numbers:
+            raise unknown_name(f"number of {metric!r}", chosen, numbers, where=where)
+        return cls(str(name), record, numbers[chosen])
+
+    @classmethod
+    def resampled(cls, name: str, where: str = "`objective`") -> Number:
+        """As `of`; a number without an interval (distinct, vendi) is refused."""
+        found = cls.of(name, where)
+        if not found.record.resampled:
+            raise no_interval(found.name, where)
+        return found
+
+    @property
+    def best(self) -> Literal["min", "max"]:
+        """Which way is better, unless somebody says otherwise."""
+        kept = self.aggregate is PERPLEXITY.aggregates[-1]
+        return "min" if self.record.name in LESS and not kept else "max"
+
+    @property
+    def log(self) -> bool:
+        """Whether values are compared by their ratio."""
+        return self.record is PERPLEXITY and self.aggregate is not PERPLEXITY.aggregates[-1]
+
+    @property
+    def heading(self) -> str:
+        """What tables call it."""
+        return self.aggregate.column.heading
+
+
+def no_interval(name: str, where: str) -> UserError:
+    """Why a number cannot be compared by."""
+    return UserError(
+        f"{name!r} has no interval, so that nobody can be said to be worse.",
+        where=where,
+        got=name,
+        fix="choose a number that is a mean or a ratio over outputs, such as perplexity",
+    )

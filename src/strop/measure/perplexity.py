@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from strop.engine import LOCAL, Engine
-from strop.engine.progress import Progress
+from strop.engine.plan import Progress
 from strop.errors import UserError, unknown_name
 from strop.measure.score import Outputs, ScoreWorker, Scoring, score_all
 from strop.measure.spans import (
@@ -34,7 +34,7 @@ from strop.store import Cell
 from strop.store.prompts import KeptPrompts
 
 if TYPE_CHECKING:
-    from strop.measure.causal import Evaluator, EvaluatorRecipe
+    from strop.measure.evaluator import Evaluator, EvaluatorRecipe
 
 BATCH_TOKENS = {"cpu": 1024, "cuda": 8192}
 """Tokens that go through the network at a time, by device: enough to keep it busy, and no more,

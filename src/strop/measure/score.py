@@ -15,12 +15,9 @@ from numpy.typing import NDArray
 
 from strop.disk import CLAIM, claimed
 from strop.engine import LOCAL, Engine, Unit, cut
-from strop.engine.outputs import KnownScores
-from strop.engine.plan import refuse_missing
-from strop.engine.progress import Progress
-from strop.engine.sink import CellRows, Sink, forget_claims
-from strop.engine.worker import Job
-from strop.engine.workers import run_units
+from strop.engine.plan import Progress, refuse_missing
+from strop.engine.sink import CellRows, KnownScores, Sink, forget_claims
+from strop.engine.workers import Job, run_units
 from strop.errors import UserError
 from strop.measure.metric import leave_out_broken, metrics
 from strop.spec import MetricSpec

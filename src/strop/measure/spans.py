@@ -30,7 +30,7 @@ from strop.errors import UserError, unknown_name
 from strop.spec import SpanPolicy
 
 if TYPE_CHECKING:
-    from strop.measure.causal import Evaluator
+    from strop.measure.evaluator import Evaluator
 
 
 END_OF_TEXT = "<|endoftext|>"

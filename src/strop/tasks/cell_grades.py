@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from strop.engine.progress import Progress
+from strop.engine.plan import Progress
 from strop.measure.metric import ENDED, OUTCOME, PASSED, TASK, WRITTEN
 from strop.measure.score import score_outputs
 from strop.spec import MetricSpec

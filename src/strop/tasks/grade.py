@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from strop.assets import ROOT
-from strop.engine.progress import Progress, Silent
+from strop.engine.plan import Progress, Silent
 from strop.errors import CheckFailed, UserError
 from strop.registry import one_line, resolve
 from strop.tasks.sandbox import Box, find_box, probe

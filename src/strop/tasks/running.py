@@ -17,8 +17,7 @@ from strop.denoisers.tokenizer import end_ids
 from strop.draw import sample_cells
 from strop.draw.batch_size import BatchSize
 from strop.engine import LOCAL, Engine
-from strop.engine.plan import Elsewhere
-from strop.engine.progress import Progress
+from strop.engine.plan import Elsewhere, Progress
 from strop.errors import UserError, unknown_name, whole_number
 from strop.prompts import Canvases, ChatTemplate, PromptSet, Template, resolve
 from strop.records import FAMILIES, SAMPLERS, Precision, default_sampler

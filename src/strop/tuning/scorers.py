@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from strop.denoisers import Model
-    from strop.engine.progress import Progress
+    from strop.engine.plan import Progress
     from strop.measure.cells import Scorer
     from strop.measure.score import Outputs
     from strop.prompts import Canvases

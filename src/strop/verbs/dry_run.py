@@ -26,7 +26,7 @@ from strop.verbs.verb import Ask
 if TYPE_CHECKING:
     from strop.draw import Planned
     from strop.engine.blocks import Blocks, PlannedBlocks
-    from strop.engine.worker import Worker
+    from strop.engine.workers import Worker
 
 SECONDS = 3.0
 """How long the trial of a checkpoint takes, about."""

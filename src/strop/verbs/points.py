@@ -22,8 +22,8 @@ from strop.verbs.verb import Ask, quoted
 if TYPE_CHECKING:
     from strop.denoisers import Model
     from strop.groupeval.judgments import Judgments
-    from strop.measure.causal import Evaluator
     from strop.measure.cells import Scorers
+    from strop.measure.evaluator import Evaluator
     from strop.measure.frame import Frame, Measured
     from strop.prompts import Canvases
     from strop.store import Cell, Folder

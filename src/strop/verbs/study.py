@@ -16,8 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from strop.assets import EVALUATOR
-from strop.engine.plan import Elsewhere
-from strop.engine.progress import Progress
+from strop.engine.plan import Elsewhere, Progress
 from strop.engine.workers import keep_workers
 from strop.errors import UserError
 from strop.registry import Registry
