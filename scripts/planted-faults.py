@@ -119,7 +119,7 @@ FAULTS = (
     # store and engine
     Fault(
         "scores that are added later stand in the wrong rows",
-        "store/scores.py",
+        "store/tables.py",
         "name: np.concatenate([values, new.columns[name][fresh]])[order]",
         "name: np.concatenate([values, new.columns[name][fresh]])",
         ("tests/test_scores.py::test_what_is_added_is_read",),
