@@ -556,8 +556,8 @@ def test_prompts_are_context_and_the_public_code_knows_none(tmp_path: Path) -> N
 def test_another_process_loads_the_same_evaluator(monkeypatch: pytest.MonkeyPatch) -> None:
     evaluator: Any = Bytes()
     metric = perplexity_metric(evaluator, "full-stream")
-    wanted = module._Wanted((metric,), (None,), (9,))
-    job = PerplexityJob(EvaluatorRecipe("there", "main", "bfloat16"), wanted)
+    recipe = EvaluatorRecipe("there", "main", "bfloat16")
+    job = PerplexityJob((metric,), (None,), (9,), recipe)
     calls: list[Any] = []
     loads = "strop.measure.evaluator."
     monkeypatch.setattr(loads + "check_evaluator", lambda *given: calls.append(given))

@@ -23,7 +23,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -44,10 +44,17 @@ from strop.measure.metric import (
     Metric,
     Number,
     PoolRows,
+    joined,
     leave_out_broken,
     metrics,
 )
-from strop.measure.perplexity import TOKENS, perplexity_columns, perplexity_metric, token_columns
+from strop.measure.perplexity import (
+    TOKENS,
+    perplexity_columns,
+    perplexity_metric,
+    score_perplexity,
+    token_columns,
+)
 from strop.measure.score import (
     Scoring,
     refuse_unscored,
@@ -158,39 +165,32 @@ def _score(
 
 
 def _perplexities(cells: Sequence[Cell], by: Scorers) -> list[MetricSpec]:
-    from strop.measure.perplexity import score_perplexity
-
     if not by.evaluators:
         raise UserError("Perplexity needs an evaluator.", where="`evaluator`")
     found = []
     for load in by.evaluators:
         evaluator = load()
         found += [
-            score_perplexity(
-                some, evaluator, span, progress=by.progress, engine=by.engine, **by.reading
-            )
+            _score_perplexity(some, evaluator, span, by)
             for span in by.spans
             for some in _alike(cells)
         ]
     return found
 
 
+def _score_perplexity(
+    cells: Sequence[Cell], evaluator: Evaluator, span: SpanPolicy, by: Scorers, **name: str
+) -> MetricSpec:
+    where = {"progress": by.progress, "engine": by.engine}
+    return score_perplexity(cells, evaluator, span, **where, **by.reading, **name)
+
+
 def token_table(cell: Cell, by: Scorers) -> ScoreTable:
     """The scored tokens of a cell's outputs one by one, by the first evaluator and span policy."""
-    from strop.measure.perplexity import TOKENS, score_perplexity
-
     if TOKENS in by.own:
         metric = by.own[TOKENS](cell)
     else:
-        metric = score_perplexity(
-            cell,
-            by.evaluators[0](),
-            by.spans[0],
-            progress=by.progress,
-            engine=by.engine,
-            name=TOKENS,
-            **by.reading,
-        )
+        metric = _score_perplexity([cell], by.evaluators[0](), by.spans[0], by, name=TOKENS)
     found = cell.score(metric)
     if found is None:
         raise UserError("The cell's scores were removed.", where=cell.path)
@@ -273,17 +273,21 @@ def score_texts(
 ) -> list[Score]:
     """Perplexity by every policy, and every metric whose record needs ids or text alone."""
     check_policies(policies)
-    ids = [np.array(row, np.int64) for row in evaluator.encode(list(texts))]
-    found = [_perplexity(texts, ids, evaluator, one, clean_up, progress, name) for one in policies]
+    outputs, index = _passages(texts, evaluator), np.arange(len(texts))
     nothing = PoolRows.of(np.zeros((len(texts), 0), np.int64))
+    found = []
+    for policy in policies:
+        metric = perplexity_metric(evaluator, policy, clean_up=clean_up)
+        measured = partial(perplexity_columns, evaluator, metric, length=0)
+        columns = _in_batches(outputs, metric, measured, progress, name)
+        found.append(score_of(PERPLEXITY, metric, index, columns, nothing))
     for record in metrics():
         if record.measure is None:
             continue
         spec = record.spec.model_copy(update={"evaluator": evaluator.spec})
         with leave_out_broken(record):
-            rows = [record.measure([text], row[None]) for text, row in zip(texts, ids, strict=True)]
-            columns = {key: np.concatenate([row[key] for row in rows]) for key in rows[0]}
-            found.append(score_of(record, spec, np.arange(len(texts)), columns, nothing))
+            columns = joined([record.measure([one.text], one.ids[None]) for one in outputs])
+            found.append(score_of(record, spec, index, columns, nothing))
     return found
 
 
@@ -297,39 +301,31 @@ def text_tokens(
 ) -> dict[str, NDArray]:
     """Every text's scored tokens one by one; see `token_columns`."""
     check_policies([policy])
-    progress = Silent() if progress is None else progress
-    progress.start(None, len(texts), 0, f"{name} {evaluator.spec.name} {policy}")
-    metric = perplexity_metric(evaluator, policy, name=TOKENS)
-    ids = [np.array(row, np.int64) for row in evaluator.encode(list(texts))]
-    outputs = [Passage(text, row) for text, row in zip(texts, ids, strict=True)]
+    metric, outputs = perplexity_metric(evaluator, policy, name=TOKENS), _passages(texts, evaluator)
     # An end marker's text may be read as several tokens, and as one where it ends a document.
-    width = 1 + max(map(len, ids), default=0)
-    parts = []
-    for start in range(0, len(outputs), BATCH):
-        some = outputs[start : start + BATCH]
-        parts.append(token_columns(evaluator, metric, some, width, 0))
-        progress.advance(len(some), sum(len(one.ids) for one in some))
-    return {key: np.concatenate([part[key] for part in parts]) for key in parts[0]}
+    width = 1 + max((len(one.ids) for one in outputs), default=0)
+    measured = partial(token_columns, evaluator, metric, width=width, length=0)
+    return _in_batches(outputs, metric, measured, progress, name)
 
 
-def _perplexity(
-    texts: Sequence[str],
-    ids: Sequence[Any],
-    evaluator: Evaluator,
-    policy: SpanPolicy,
-    clean_up: bool | None,
+def _passages(texts: Sequence[str], evaluator: Evaluator) -> list[Passage]:
+    ids = [np.array(row, np.int64) for row in evaluator.encode(list(texts))]
+    return [Passage(text, row) for text, row in zip(texts, ids, strict=True)]
+
+
+def _in_batches(
+    outputs: Sequence[Passage],
+    metric: MetricSpec,
+    measured: Callable[[Sequence[Passage]], Columns],
     progress: Progress | None,
     name: str,
-) -> Score:
+) -> dict[str, NDArray]:
     progress = Silent() if progress is None else progress
-    progress.start(None, len(texts), 0, f"{name} {evaluator.spec.name} {policy}")
-    metric = perplexity_metric(evaluator, policy, clean_up=clean_up)
-    outputs = [Passage(text, row) for text, row in zip(texts, ids, strict=True)]
+    assert metric.evaluator is not None
+    progress.start(None, len(outputs), 0, f"{name} {metric.evaluator.name} {metric.span}")
     parts = []
     for start in range(0, len(outputs), BATCH):
         some = outputs[start : start + BATCH]
-        parts.append(perplexity_columns(evaluator, metric, some, 0))
+        parts.append(measured(some))
         progress.advance(len(some), sum(len(one.ids) for one in some))
-    columns = {key: np.concatenate([part[key] for part in parts]) for key in parts[0]}
-    nothing = PoolRows.of(np.zeros((len(texts), 0), np.int64))
-    return score_of(PERPLEXITY, metric, np.arange(len(texts)), columns, nothing)
+    return joined(parts)

@@ -41,6 +41,7 @@ from strop.measure.metric import (
     Metric,
     Number,
     PoolRows,
+    joined,
     leave_out_broken,
     metrics,
     no_interval,
@@ -545,7 +546,7 @@ def _measured(record: Metric, rows: PoolRows) -> Columns | None:
         if record.measure is None or (record.needs_text and None in texts):
             return None
         parts.append(record.measure([text or "" for text in texts], ids))
-    return {name: np.concatenate([one[name] for one in parts]) for name in parts[0]}
+    return joined(parts)
 
 
 def _of(spec: MetricSpec, record: Metric) -> bool:

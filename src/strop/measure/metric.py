@@ -33,7 +33,7 @@ from strop.measure.entropy import entropy, repetition, vendi_score
 from strop.measure.grams import NGRAM, SIZES, Grams, count
 from strop.registry import Registry, one_line
 from strop.spec import MetricSpec
-from strop.stats.resample import POSITIVE, SHARE, Span, Statistic, mean
+from strop.stats.resample import EVERYWHERE, POSITIVE, SHARE, Span, Statistic, mean
 from strop.store.tables import TOKENS, token_ids
 from strop.table import Column
 
@@ -99,9 +99,11 @@ def _per_output(columns: Columns) -> NDArray[np.float64]:
         return np.where(tokens > 0, np.exp(nll / tokens), np.nan)
 
 
-def _average(column: Column, span: Span) -> Aggregate:
-    """The mean over outputs of the column that bears the metric's name."""
-    return Aggregate(column, lambda columns, _: mean(columns[column.name], span=span))
+def _mean_of(name: str, label: str = "", *, span: Span = EVERYWHERE, **shown: Any) -> Aggregate:
+    """The mean over outputs of the column of that name."""
+    return Aggregate(
+        Column(name, label, **shown), lambda columns, _: mean(columns[name], span=span)
+    )
 
 
 def _distinct(n: int) -> Aggregate:
@@ -116,59 +118,6 @@ def _vendi(columns: Columns, rows: PoolRows) -> float | None:
     return vendi_score(vectors) if len(vectors) == len(rows) > 0 else None
 
 
-ENTROPY = Metric(
-    "entropy",
-    (
-        _average(
-            Column("entropy", help="Mean unigram entropy of an output, in nats.", digits=4),
-            POSITIVE,
-        ),
-    ),
-    measure=lambda _, ids: {"entropy": entropy(ids)},
-    output=Column("entropy", help="Unigram entropy of the output, in nats.", digits=3),
-)
-REPETITION = Metric(
-    "repetition",
-    (
-        _average(
-            Column(
-                "repetition",
-                f"repeated {NGRAM}-grams",
-                help=f"Share of tokens in {NGRAM}-grams that their output repeats.",
-                digits=3,
-                percent=True,
-            ),
-            SHARE,
-        ),
-    ),
-    measure=lambda _, ids: {"repetition": repetition(ids)},
-    output=Column(
-        "repetition",
-        "repeated",
-        help=f"Share of tokens in {NGRAM}-grams that the output repeats.",
-        digits=2,
-    ),
-    settings={"ngram": NGRAM},
-)
-SHARED = Metric(
-    "pool-repetition",
-    (
-        # An interval over outputs given the pool: it does not know how a larger pool would look.
-        _average(
-            Column(
-                "pool_repetition",
-                "across pool",
-                help=f"Share of tokens in {NGRAM}-grams that another output has too.",
-                digits=3,
-                percent=True,
-            ),
-            SHARE,
-        ),
-    ),
-    of_pool=lambda rows: {"pool_repetition": rows.grams.shared},
-)
-
-
 def _diversity(rows: PoolRows) -> Columns:
     """Nothing where there are no held-out texts to compare with."""
     if rows.held_out is None or not len(rows):
@@ -176,63 +125,70 @@ def _diversity(rows: PoolRows) -> Columns:
     return {"diversity": rows.held_out.shares(np.concatenate(list(rows.ids())))}
 
 
+ENTROPY = Metric(
+    "entropy",
+    (_mean_of("entropy", span=POSITIVE, help="Mean unigram entropy of an output, in nats."),),
+    measure=lambda _, ids: {"entropy": entropy(ids)},
+    output=Column("entropy", help="Unigram entropy of the output, in nats.", digits=3),
+)
+_SHARE: dict[str, Any] = {"span": SHARE, "digits": 3, "percent": True}
+_REPEATED = f"Share of tokens in {NGRAM}-grams that "
+REPETITION = Metric(
+    "repetition",
+    (
+        _mean_of(
+            "repetition",
+            f"repeated {NGRAM}-grams",
+            help=f"{_REPEATED}their output repeats.",
+            **_SHARE,
+        ),
+    ),
+    measure=lambda _, ids: {"repetition": repetition(ids)},
+    output=Column("repetition", "repeated", help=f"{_REPEATED}the output repeats.", digits=2),
+    settings={"ngram": NGRAM},
+)
+# An interval over outputs given the pool: it does not know how a larger pool would look.
+_ACROSS = _mean_of(
+    "pool_repetition", "across pool", help=f"{_REPEATED}another output has too.", **_SHARE
+)
+SHARED = Metric(
+    "pool-repetition", (_ACROSS,), of_pool=lambda rows: {"pool_repetition": rows.grams.shared}
+)
+_DIVERSE = "Diversity across outputs, as a share of that of held-out texts."
 DIVERSITY = Metric(
     "diversity",
     (
         Aggregate(
-            Column(
-                "diversity",
-                help="Diversity across outputs, as a share of that of held-out texts.",
-                digits=3,
-            ),
+            Column("diversity", help=_DIVERSE, digits=3),
             lambda columns, _: share_of(columns["diversity"]) if "diversity" in columns else None,
         ),
     ),
     of_pool=_diversity,
 )
 DISTINCT = Metric("distinct", tuple(map(_distinct, SIZES)), of_pool=lambda _: {}, resampled=False)
+_POOLED = Column("pooled", "perplexity", help="exp(nats over tokens), all outputs together.")
+_MACRO = Column("macro", "macro perplexity", help="exp of the mean over outputs of their mean.")
+_READ = Column("kept", "bytes read", help="The share of the outputs' bytes that counts.")
 PERPLEXITY = Metric(
     "perplexity",
     (
-        Aggregate(
-            Column("pooled", "perplexity", help="exp(nats over tokens), all outputs together."),
-            lambda columns, _: pooled(columns),
-        ),
-        Aggregate(
-            Column("macro", "macro perplexity", help="exp of the mean over outputs of their mean."),
-            lambda columns, _: macro(columns),
-            shown=False,
-        ),
+        Aggregate(_POOLED, lambda columns, _: pooled(columns)),
+        Aggregate(_MACRO, lambda columns, _: macro(columns), shown=False),
         Aggregate(
             Column("bits_per_byte", "bits per byte"),
             lambda columns, _: bits_per_byte(columns),
             shown=False,
         ),
-        Aggregate(
-            Column("kept", "bytes read", help="The share of the outputs' bytes that counts."),
-            lambda columns, _: kept(columns),
-            shown=False,
-        ),
+        Aggregate(_READ, lambda columns, _: kept(columns), shown=False),
     ),
     output=Column("perplexity", help="Perplexity of the output.", digits=3),
     of_output=_per_output,
     needs_text=True,
 )
-VENDI = Metric(
-    "vendi",
-    (
-        Aggregate(
-            Column(
-                "vendi",
-                "Vendi",
-                help="How many different outputs the pool is worth, by embeddings.",
-            ),
-            _vendi,
-        ),
-    ),
-    needs_text=True,
-    resampled=False,
+_WORTH = Column(
+    "vendi", "Vendi", help="How many different outputs the pool is worth, by embeddings."
 )
+VENDI = Metric("vendi", (Aggregate(_WORTH, _vendi),), needs_text=True, resampled=False)
 PASSED, OUTCOME = "passed_", "outcome_"
 """How a task's columns begin; the filter's name follows."""
 WRITTEN, ENDED = "written", "ended"
@@ -258,16 +214,9 @@ TASK = Metric(
     output=Column("right", help="Whether the response is right.", digits=1),
     of_output=_accuracy,
 )
-
+_QUALITY = "Mean quality of an output by a judge, 0 to 10."
 GEQ = Metric(
-    "geq",
-    (
-        Aggregate(
-            Column("geq", "GEQ", help="Mean quality of an output by a judge, 0 to 10.", digits=3),
-            lambda columns, _: mean(columns["geq"], span=(0.0, 10.0)),
-        ),
-    ),
-    needs_text=True,
+    "geq", (_mean_of("geq", "GEQ", span=(0.0, 10.0), help=_QUALITY, digits=3),), needs_text=True
 )
 
 
@@ -300,48 +249,29 @@ def _coverage(columns: Columns, _: PoolRows) -> float:
     return float(columns["probability"][first].sum())
 
 
+_SURPRISE = "-log P minus the entropy, in nats."
 VIOLATIONS = Metric(
     "violations",
     (
-        _average(
-            Column("violations", help="Words of an output that must be wrong.", digits=3), POSITIVE
+        _mean_of(
+            "violations", span=POSITIVE, help="Words of an output that must be wrong.", digits=3
         ),
-        Aggregate(
-            Column(
-                "excess", "excess surprise", help="-log P minus the entropy, in nats.", digits=3
-            ),
-            lambda columns, _: mean(columns["excess"]),
-        ),
+        _mean_of("excess", "excess surprise", help=_SURPRISE, digits=3),
     ),
     output=Column("violations", help="Words that must be wrong.", digits=2),
     family="language",
 )
+_MODES = Column("effective", "effective modes", help="exp of the mode entropy.", digits=3)
+_SPREAD = Column("entropy", "mode entropy", help="In nats, Miller-Madow.", digits=3)
+_COVERED = Column("coverage", "modes covered", help="True probability of the modes seen.")
+_VALID = "Sum over modes of min(true probability, share of right outputs of it)."
 MODES = Metric(
     "modes",
     (
-        Aggregate(
-            Column("effective", "effective modes", help="exp of the mode entropy.", digits=3),
-            _effective,
-        ),
-        Aggregate(
-            Column("entropy", "mode entropy", help="In nats, Miller-Madow.", digits=3),
-            _mode_entropy,
-            shown=False,
-        ),
-        Aggregate(
-            Column("coverage", "modes covered", help="True probability of the modes seen."),
-            _coverage,
-            shown=False,
-        ),
-        Aggregate(
-            Column(
-                "overlap",
-                "valid overlap",
-                help="Sum over modes of min(true probability, share of right outputs of it).",
-                digits=3,
-            ),
-            _overlap,
-        ),
+        Aggregate(_MODES, _effective),
+        Aggregate(_SPREAD, _mode_entropy, shown=False),
+        Aggregate(_COVERED, _coverage, shown=False),
+        Aggregate(Column("overlap", "valid overlap", help=_VALID, digits=3), _overlap),
     ),
     resampled=False,
     family="language",
@@ -388,6 +318,11 @@ METRICS: Registry[Metric] = Registry(
 def metrics() -> tuple[Metric, ...]:
     """All that are known, in the order in which tables show them."""
     return tuple(METRICS.values())
+
+
+def joined(parts: Sequence[Columns]) -> dict[str, NDArray]:
+    """Columns of some outputs after the other; there must be some."""
+    return {name: np.concatenate([one[name] for one in parts]) for name in parts[0]}
 
 
 @contextmanager

@@ -19,7 +19,7 @@ from strop.engine.plan import Progress, refuse_missing
 from strop.engine.sink import CellRows, KnownScores, Sink, forget_claims
 from strop.engine.workers import Job, run_units
 from strop.errors import UserError
-from strop.measure.metric import leave_out_broken, metrics
+from strop.measure.metric import joined, leave_out_broken, metrics
 from strop.spec import MetricSpec
 from strop.store import Cell, Run
 from strop.store.tables import PIECES, ROWS, TOKENS, token_ids
@@ -136,8 +136,7 @@ class ScoreRows(CellRows):
 
     def write(self, rows: Sequence[tuple[Mapping[str, NDArray], int]]) -> None:
         """Into the metric's file, which is written whole."""
-        joined = {key: np.concatenate([one[key] for one, _ in rows]) for key in rows[0][0]}
-        self._one.cell.add_scores(self._one.metric, joined)
+        self._one.cell.add_scores(self._one.metric, joined([one for one, _ in rows]))
 
     def done(self, left: int) -> None:
         """What killed processes left goes when all outputs have a score."""
@@ -169,14 +168,6 @@ class ScoreRows(CellRows):
         whole = pa.concat_tables(tables)
         self._some = whole.slice(int(np.searchsorted(whole["index"].to_numpy(), first)))
         return self._some
-
-
-def score_sink(
-    work: Sequence[Scoring], progress: Progress | None, what: str, engine: Engine
-) -> Sink:
-    """For the scores that cells lack."""
-    rows = [ScoreRows(one) for one in work]
-    return Sink(engine.own(cut(_blocks(work))), rows, progress, what, share=FLUSH_SHARE)
 
 
 def _blocks(work: Sequence[Scoring]) -> Iterator[list[range]]:
@@ -309,4 +300,6 @@ def score_all(
     engine: Engine = LOCAL,
 ) -> None:
     """Score what cells lack: `here`, or, where there is a `job`, by the workers of an engine."""
-    run_units(score_sink(work, progress, what, engine), here, job, engine)
+    rows = [ScoreRows(one) for one in work]
+    sink = Sink(engine.own(cut(_blocks(work))), rows, progress, what, share=FLUSH_SHARE)
+    run_units(sink, here, job, engine)
