@@ -170,6 +170,14 @@ class ScoreRows(CellRows):
         return self._some
 
 
+def score_sink(
+    work: Sequence[Scoring], progress: Progress | None, what: str, engine: Engine
+) -> Sink:
+    """For the scores that cells lack."""
+    rows = [ScoreRows(one) for one in work]
+    return Sink(engine.own(cut(_blocks(work))), rows, progress, what, share=FLUSH_SHARE)
+
+
 def _blocks(work: Sequence[Scoring]) -> Iterator[list[range]]:
     """Every cell's outputs in blocks by index, also those that are not drawn yet: so all shards
     number them alike."""
@@ -300,6 +308,4 @@ def score_all(
     engine: Engine = LOCAL,
 ) -> None:
     """Score what cells lack: `here`, or, where there is a `job`, by the workers of an engine."""
-    rows = [ScoreRows(one) for one in work]
-    sink = Sink(engine.own(cut(_blocks(work))), rows, progress, what, share=FLUSH_SHARE)
-    run_units(sink, here, job, engine)
+    run_units(score_sink(work, progress, what, engine), here, job, engine)
