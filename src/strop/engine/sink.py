@@ -3,7 +3,7 @@
 A `Sink` stays with the process that was called, and takes in the rows of all its units. It alone
 says when to look up what is missing, when to write and when a claim ends; where rows lie is said by
 one small `CellRows` per cell. There are four kinds: outputs in memory and on disk (here), scores
-(`strop.measure.score`), and blocks of the tables that studies measure (`strop.engine.blocks`).
+(`strop.measure.score`), and blocks of the tables that studies measure (`strop.engine.workers`).
 
 For all of them, on one machine or on many that share a disk:
 

@@ -43,8 +43,8 @@ from torch import Tensor
 from strop.denoisers.base import Denoiser
 from strop.draw.worker import ModelJob, what_to_load
 from strop.engine import LOCAL, Engine
-from strop.engine.blocks import Blocks, measure_blocks
 from strop.engine.provenance import new_session
+from strop.engine.workers import Blocks, measure_blocks
 from strop.errors import UserError
 from strop.measure.heldout import HeldOutRows
 from strop.rng import Stream

@@ -40,14 +40,16 @@ from strop.training.model import (
 )
 from strop.training.objective import Noise
 from strop.training.optimizers import (
+    Parts,
     averaged,
     is_kept,
     is_over,
     learning_rate,
+    make_fabric,
+    network_dtype,
     optimizers_of,
     share_done,
 )
-from strop.training.parallel import Parts, make_fabric, network_dtype
 from strop.training.run import PLOT, TrainingRun, plot_losses, stopping
 from strop.training.shards import Shards
 from strop.training.spec import TrainSpec, read_spec

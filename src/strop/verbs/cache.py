@@ -210,7 +210,7 @@ def _measured(
 ) -> list[dict[str, pa.Table]]:
     """For every decoder one table per cache, a line per output; from disk where all are there."""
     from strop.draw.worker import what_to_load
-    from strop.engine.blocks import Blocks, measure_blocks
+    from strop.engine.workers import Blocks, measure_blocks
     from strop.instruments.cache_cells import CacheJob, CacheWorker, Decoding
 
     assert ask.folder is not None
