@@ -31,7 +31,6 @@ from strop.measure.perplexity import (
 from strop.measure.score import Outputs
 from strop.measure.spans import (
     END_OF_TEXT,
-    POLICIES,
     Passage,
     Reading,
     Stretch,
@@ -183,11 +182,6 @@ def test_answers_are_scored_behind_their_prompts(parts: tuple[str, ...], retoken
         evaluator: Any = Bytes()
         [span] = answer_spans([answer], policy, evaluator, retokenise=retokenise)
         assert told_of(span, evaluator) == expected
-
-
-def test_every_policy_is_told_in_words() -> None:
-    for policy in POLICIES.values():
-        assert all(isinstance(said, str) and said for said in vars(policy).values())
 
 
 def test_what_a_tokenizer_puts_before_a_text_is_context_of_its_first_token() -> None:

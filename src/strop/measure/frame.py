@@ -139,14 +139,16 @@ class Measured:
     @property
     def entropy(self) -> Interval | None:
         """Mean unigram entropy of an output."""
-        found = self.of(ENTROPY.name)
-        return None if found is None else found.interval(ENTROPY.name)
+        return self._mean(ENTROPY)
 
     @property
     def diversity(self) -> Interval | None:
         """Across outputs, as a share of that of the guard's held-out texts."""
-        found = self.of(DIVERSITY.name)
-        return None if found is None else found.interval(DIVERSITY.name)
+        return self._mean(DIVERSITY)
+
+    def _mean(self, record: Metric) -> Interval | None:
+        found = self.of(record.name)
+        return None if found is None else found.interval(record.name)
 
     @property
     def verdict(self) -> Verdict | None:
@@ -165,7 +167,10 @@ class Measured:
 
     def perplexity(self, wanted: MetricSpec | None = None) -> Interval:
         """Token-pooled perplexity with its interval."""
-        found = self._perplexity(wanted).interval("pooled")
+        scores = (one for one in self.perplexities if wanted in (None, one.metric))
+        if (score := next(scores, None)) is None:
+            raise UserError("The cell's scores were removed.", where=self.path)
+        found = score.interval("pooled")
         if found is None:
             raise UserError(
                 "No token of this cell could be scored.",
@@ -221,12 +226,6 @@ class Measured:
     def _cost(self, record: Metric) -> float | None:
         part = self.part(record)
         return None if part is None else float(part.columns[record.name].mean())
-
-    def _perplexity(self, wanted: MetricSpec | None) -> Score:
-        for score in self.perplexities:
-            if wanted is None or score.metric == wanted:
-                return score
-        raise UserError("The cell's scores were removed.", where=self.path)
 
     def row(self, wanted: MetricSpec | None = None) -> dict[str, Any]:
         """One line of a study's table: budget, operating point, perplexity, entropy, verdict."""
