@@ -62,7 +62,7 @@ from strop.measure.score import (
     score_embeddings,
     score_records,
 )
-from strop.measure.spans import Passage
+from strop.measure.spans import Passage, check_policy
 from strop.spec import MetricSpec, SpanPolicy
 from strop.store import Run
 
@@ -73,6 +73,7 @@ if TYPE_CHECKING:
     from strop.store import Cell, ScoreTable
 
 TRUTHS = (VIOLATIONS.name, MODES.name)
+NO_LENGTH = "The policy public-code cuts to a generator's length, and these texts have none."
 BATCH = 16
 """Texts that are scored at a time."""
 Scorer = Callable[["Cell"], "MetricSpec"]
@@ -253,13 +254,8 @@ def _modes(ids: Ids, language: Language) -> Columns:
 
 def check_policies(policies: Sequence[SpanPolicy]) -> None:
     """Refuse a policy that only outputs of a generator have."""
-    if "public-code" in policies:
-        raise UserError(
-            "The policy public-code cuts to a generator's length, and these texts have none.",
-            where="`span`",
-            got="public-code",
-            expected="first-document or full-stream",
-        )
+    for one in policies:
+        check_policy(one, NO_LENGTH)
 
 
 def score_texts(

@@ -265,15 +265,13 @@ def size(text: str) -> int:
     return len(text.encode("utf-8", errors="surrogatepass"))
 
 
-def check_policy(policy: SpanPolicy) -> None:
-    """Refuse a policy that says nothing of prompts."""
+def check_policy(
+    policy: SpanPolicy, why: str = "The public code's span policy knows no prompts."
+) -> None:
+    """Refuse the policy that only outputs of a generator without prompts have."""
     if policy == "public-code":
-        raise UserError(
-            "The public code's span policy knows no prompts.",
-            where="`span`",
-            got=policy,
-            expected="first-document or full-stream",
-        )
+        expected = "first-document or full-stream"
+        raise UserError(why, where="`span`", got=policy, expected=expected)
 
 
 def answer_spans(
