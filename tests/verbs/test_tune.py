@@ -22,8 +22,8 @@ from strop.measure.metric import Number
 from strop.rng import derive_seed
 from strop.spec import OperatingPoint, SamplerSpec
 from strop.stats.interval import Interval
-from strop.stats.interval import plain as as_json
 from strop.store import Run
+from strop.table import plain as as_json
 from strop.tuning.choice import Choice
 from strop.tuning.gain import Gain
 from strop.tuning.propose import JOURNAL

@@ -43,9 +43,9 @@ from strop.groupeval.verdict import (
 from strop.served.cost import SENT, SETTLED
 from strop.served.journal import Journal, hash_of
 from strop.spec import JudgeSpec
-from strop.stats.interval import plain, revived
 from strop.store import FORMAT
 from strop.store.documents import RESULT, as_json, parsed
+from strop.table import plain, revived
 from strop.version import __version__
 
 NO_REPLY = ("refused", "truncated", "rate_limited", "timeout", "server_error", "budget_exhausted")

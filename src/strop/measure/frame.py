@@ -47,12 +47,13 @@ from strop.measure.metric import (
     no_interval,
 )
 from strop.spec import CellSpec, MetricSpec, OperatingPoint
-from strop.stats.interval import LEVEL, Interval, plain
+from strop.stats.interval import LEVEL, Interval
 from strop.stats.jackknife import jackknife
 from strop.stats.resample import Statistic, clustered, interval_of, ratio, sums_of
 from strop.stats.shares import counted_share
 from strop.store import Cell, Run, ScoreTable
 from strop.store.tables import token_ids
+from strop.table import plain
 
 SMALL = 32
 """Outputs below which bootstrap intervals are too short: about 91% instead of 95% at 8."""

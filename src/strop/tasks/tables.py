@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from strop.served.probed import notes_of
 from strop.spec import OperatingPoint
-from strop.stats.interval import plain
 from strop.store import StudyFolder
-from strop.table import Column, Table
+from strop.table import Column, Table, plain
 from strop.tasks.outcome import FIGURE, OWNER, Results, TaskSetting, paired, paired_p
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from strop.errors import CheckFailed
 from strop.spec import OUTPUT_LIMIT, SEED_LIMIT
-from strop.stats.interval import plain
+from strop.table import plain
 from strop.verbs.parameters import argument
 from strop.verbs.result import Facts, Result, grid
 from strop.verbs.verb import Ask, Parameter, Verb, VerbGroup, quoted

@@ -23,7 +23,7 @@ from strop.engine.workers import keep_workers
 from strop.errors import UserError, missing_package, unknown_name, whole_number
 from strop.served.serving import served_as
 from strop.spec import Cooling
-from strop.stats.interval import plain
+from strop.table import plain
 from strop.verbs.result import Result
 
 if TYPE_CHECKING:
