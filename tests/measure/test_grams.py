@@ -8,7 +8,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from strop.measure.grams import Grams, count
+from strop.measure.entropy import Grams, count
 from strop.measure.metric import PoolRows
 
 

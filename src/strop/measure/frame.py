@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from strop.errors import UserError
 from strop.measure.across import HeldOutPairs
 from strop.measure.aggregates import pooled
-from strop.measure.grams import NGRAM
+from strop.measure.entropy import NGRAM
 from strop.measure.guard import (
     CUTS,
     MARKS,

@@ -29,8 +29,7 @@ from numpy.typing import NDArray
 from strop.errors import StropError, UserError, unknown_name
 from strop.measure.across import HeldOutPairs, share_of
 from strop.measure.aggregates import bits_per_byte, kept, macro, pooled
-from strop.measure.entropy import entropy, repetition, vendi_score
-from strop.measure.grams import NGRAM, SIZES, Grams, count
+from strop.measure.entropy import NGRAM, SIZES, Grams, count, entropy, repetition, vendi_score
 from strop.registry import Registry, one_line
 from strop.spec import MetricSpec
 from strop.stats.resample import EVERYWHERE, POSITIVE, SHARE, Span, Statistic, mean
