@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from strop.theory.figures import FIGURES, branches, draw_all
-from strop.theory.two_bits import pair
+from strop.theory.temperature import pair
 
 
 def test_branches_are_those_of_the_paper():

@@ -41,10 +41,8 @@ from numpy.polynomial import Polynomial
 from numpy.typing import ArrayLike, NDArray
 
 from strop.errors import UserError
-from strop.theory.denoiser import log_sum
-from strop.theory.reveal import PathLaw, hazards
-from strop.theory.sampler import LawProblem, log_output, path_chunks, path_log_law
-from strop.theory.target import Array, Target, expect, log_of, subset_sizes
+from strop.theory.sampler import LawProblem, PathLaw, hazards, log_output, path_chunks, path_log_law
+from strop.theory.target import Array, Target, expect, log_of, log_sum, subset_sizes
 
 
 @dataclass(frozen=True, eq=False)

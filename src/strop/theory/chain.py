@@ -14,8 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from strop.errors import UserError
-from strop.theory.denoiser import log_sum
-from strop.theory.target import Array, stationary
+from strop.theory.target import Array, log_sum, stationary
 
 MIXED = 1e-13
 """Rows of a power of the matrix that agree to this no longer remember where they started."""

@@ -23,12 +23,11 @@ from typing import Any
 import numpy as np
 
 from strop.errors import UserError, unknown_name
-from strop.theory.denoiser import Conditionals
-from strop.theory.reveal import checked_grid
-from strop.theory.sampler import LawProblem
+from strop.theory.sampler import LawProblem, checked_grid
 from strop.theory.target import (
     SUM_TOLERANCE,
     Array,
+    Conditionals,
     Target,
     check_size,
     contexts,

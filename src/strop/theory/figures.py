@@ -21,12 +21,10 @@ from strop.figures import BLUE, COLUMN, GREEN, GREY, ORANGE, PURPLE, panels, tid
 from strop.theory.accounting import account
 from strop.theory.document import deflation_target, example
 from strop.theory.mpath import exact_bound, mpath_problems, run_mpath_study
-from strop.theory.random_targets import run_study
 from strop.theory.sampler import LawProblem, path_log_law
-from strop.theory.schedules import ROWS, run_schedule_study
+from strop.theory.schedules import ROWS, run_schedule_study, run_study
 from strop.theory.target import Array, Target
-from strop.theory.temperature import best_temperature, output_errors
-from strop.theory.two_bits import pair
+from strop.theory.temperature import best_temperature, output_errors, pair
 
 
 def removed_error(seed: int) -> Figure:

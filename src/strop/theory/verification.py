@@ -17,18 +17,16 @@ from strop.theory.checks import (
     Assertion,
     Case,
     Check,
-    derivatives,
     identities,
     propositions,
-    rounds,
 )
 from strop.theory.document import read_document
 
 CHECKS: tuple[Check, ...] = (
     *identities.CHECKS,
-    *derivatives.CHECKS,
+    *propositions.DERIVATIVES,
     *propositions.CHECKS,
-    *rounds.CHECKS,
+    *identities.ROUNDS,
     *identities.FORMAL,
     *propositions.BEYOND,
 )

@@ -22,8 +22,8 @@ NOTE = (
 
 
 def _run(ask: Ask) -> Result:
-    from strop.theory.random_targets import run_study
-    from strop.theory.two_bits import pair
+    from strop.theory.schedules import run_study
+    from strop.theory.temperature import pair
 
     found = run_study(ask["seed"]).summary()
     agreement = float(paper.table(NAME).value("value", what="agreement s"))  # type: ignore[arg-type]

@@ -117,7 +117,7 @@ def run_markov_study(
     from strop.denoisers.tabular import MarkovDenoiser
     from strop.draw import sample
     from strop.theory.chain import random_chain
-    from strop.theory.reveal import clipped_masses
+    from strop.theory.sampler import clipped_masses
 
     chain = random_chain(values, length, np.random.default_rng([seed, 3]))
     denoiser = MarkovDenoiser(chain.kernel, length)
