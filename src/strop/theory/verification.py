@@ -12,14 +12,7 @@ from typing import Any
 import numpy as np
 
 from strop.errors import CheckFailed, UserError, unknown_name
-from strop.theory.checks import (
-    TOLERANCE,
-    Assertion,
-    Case,
-    Check,
-    identities,
-    propositions,
-)
+from strop.theory.checks import TOLERANCE, Assertion, Case, Check, identities, propositions
 from strop.theory.document import read_document
 
 CHECKS: tuple[Check, ...] = (

@@ -16,9 +16,7 @@ from strop.spec import OperatingPoint, SamplerSpec, swept
 from strop.stats.interval import value_of
 from strop.table import Column, Table
 from strop.verbs import parameters, points
-from strop.verbs.result import Result
-from strop.verbs.study import Sources, Study
-from strop.verbs.verb import Ask, Parameter
+from strop.verbs.study import Ask, Parameter, Result, Sources, Study
 
 if TYPE_CHECKING:
     import numpy as np

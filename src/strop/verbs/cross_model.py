@@ -24,9 +24,7 @@ from strop.verbs.families import (
 )
 from strop.verbs.paper import PaperItem, RowByRow
 from strop.verbs.points import POINT_COLUMNS, guard_notes, load, measure_cells, named_points
-from strop.verbs.result import Result
-from strop.verbs.study import SMOKE_NOTE, Sources, Study
-from strop.verbs.verb import Ask, quoted
+from strop.verbs.study import SMOKE_NOTE, Ask, Result, Sources, Study, quoted
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -115,11 +113,10 @@ def lines_on(
     rows: Sequence[Mapping[str, Any]], perplexity: Axes, entropy: Axes | None = None
 ) -> None:
     """Perplexity, and entropy if there is a place for it, against steps: a line per model."""
-    from strop.figures import errors
+    from strop.figures import bars, grouped
 
     looks = _looks()
-    for name, point in dict.fromkeys((r["model"], r["point"]) for r in rows):
-        mine = [r for r in rows if (r["model"], r["point"]) == (name, point)]
+    for (name, _), mine in grouped(rows, "model", "point").items():
         sharp = mine[0]["temperature"] != 1
         look: dict[str, Any] = {**looks[name], "ls": "--" if sharp else "-", "lw": 1.1}
         label = name + (", sharpened" if sharp else "")
@@ -131,15 +128,13 @@ def lines_on(
             continue
         x = [p["steps"] for p in mine]
         look |= {"marker": "o", "ms": 3}
-        levels = [p["perplexity"] for p in mine]
-        y = [one.value for one in levels]
-        perplexity.errorbar(x, y, errors(levels), capsize=2, label=label, **look)
+        bars(perplexity, x, [p["perplexity"] for p in mine], capsize=2, label=label, **look)
         if entropy is not None and all(p["entropy"] is not None for p in mine):
             entropy.plot(x, [p["entropy"] for p in mine], **look)
 
 
 def _draw(result: Result) -> Figure:
-    from strop.figures import GREY, legend_below, log_y, panels, steps_axis, tidy
+    from strop.figures import GREY, legend_below, log_y, panels, steps_axis
 
     rows = list(result.table.rows)
     figure, axes = panels(2, 4.6)
@@ -153,10 +148,8 @@ def _draw(result: Result) -> Figure:
             where = (0.01, guard["threshold"])
             axes[1].annotate("guard", where, xycoords=("axes fraction", "data"), fontsize=6.5)
     budgets = {r["steps"] for r in rows if r["steps"] is not None}
-    for one in axes:
-        if budgets:
-            steps_axis(one, budgets)
-        tidy(one)
+    for one in axes if budgets else ():
+        steps_axis(one, budgets)
     legend_below(figure, axes[0], fontsize=6, handlelength=3)
     return figure
 

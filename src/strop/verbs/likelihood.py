@@ -15,9 +15,7 @@ from strop.errors import UserError
 from strop.stats.interval import Interval
 from strop.table import Column, Pivot, Table
 from strop.verbs import parameters
-from strop.verbs.result import Result
-from strop.verbs.study import Sources, Study
-from strop.verbs.verb import Ask, Parameter
+from strop.verbs.study import Ask, Parameter, Result, Sources, Study
 
 if TYPE_CHECKING:
     from strop.theory.mpath import PathScores

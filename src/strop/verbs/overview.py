@@ -19,9 +19,7 @@ from strop.verbs import cross_model, groupeval, paper, parameters, posterior
 from strop.verbs.families import MODELS
 from strop.verbs.paper import PaperItem
 from strop.verbs.points import measure_cells
-from strop.verbs.result import Result
-from strop.verbs.study import SMOKE_NOTE, Sources, Study, carry_out, find
-from strop.verbs.verb import Ask, Parameter
+from strop.verbs.study import SMOKE_NOTE, Ask, Parameter, Result, Sources, Study, carry_out, find
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -77,17 +75,13 @@ def three_panels(
     losses: Sequence[Mapping[str, Any]],
 ) -> Figure:
     """The figure, from measured rows or from printed ones."""
-    from matplotlib.figure import Figure
+    from strop.figures import legend_below, log_y, panels, steps_axis
 
-    from strop.figures import COLUMN, legend_below, log_y, steps_axis, tidy
-
-    figure = Figure(figsize=(2.4 * COLUMN, 3.2), layout="constrained")
-    axes = figure.subplots(1, 3)
+    figure, axes = panels(1, 3.2, 3, 2.4)
     cross_model.lines_on(among, axes[0])
     axes[0].set(ylabel="perplexity", xlabel="configured updates M", title="(a) among successors")
     log_y(axes[0])
     steps_axis(axes[0], {row["steps"] for row in among if row["steps"] is not None})
-    tidy(axes[0])
     _judged_on(axes[1], judged)
     posterior.scatter_on(axes[2], losses)
     axes[2].set_title("(c) worse loss, better samples")
@@ -100,7 +94,7 @@ def _judged_on(axes: Axes, rows: Sequence[Mapping[str, Any]]) -> None:
 
     Of one judge, since judges are no one scale: a language model if there is one.
     """
-    from strop.figures import BLUE, GREEN, tidy
+    from strop.figures import BLUE, GREEN
 
     judges = sorted({row.get("judge", "") for row in rows}, key=lambda one: "offline" in one)
     rows = [row for row in rows if row.get("judge", "") == judges[0]]
@@ -120,7 +114,6 @@ def _judged_on(axes: Axes, rows: Sequence[Mapping[str, Any]]) -> None:
     axes.set(xlabel="token entropy H (nats), falling →", ylabel="score, 0 to 10")
     axes.set_title("(b) standard (open) to sharpened")
     axes.legend(fontsize=6)
-    tidy(axes)
 
 
 def _beside(result: Result, ask: Ask, roles: Mapping[str, str]) -> Table:

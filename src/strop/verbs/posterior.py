@@ -24,9 +24,7 @@ from strop.table import Column, Table
 from strop.verbs import paper, parameters
 from strop.verbs.paper import PUBLIC, PaperItem, beside
 from strop.verbs.points import TEMPERATURES
-from strop.verbs.result import Result
-from strop.verbs.study import Sources, Study
-from strop.verbs.verb import Ask, Parameter, quoted
+from strop.verbs.study import Ask, Parameter, Result, Sources, Study, quoted
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -391,7 +389,7 @@ def _draw(result: Result) -> Figure:
     """One colour per checkpoint; the last panel is missing where no profile was measured."""
     from matplotlib.lines import Line2D
 
-    from strop.figures import PALETTE, panels, tidy
+    from strop.figures import PALETTE, panels
 
     facts, tau = result.facts, result.asked["sharpened"]
     names = [one["name"] for one in facts["checkpoints"]]
@@ -412,8 +410,6 @@ def _draw(result: Result) -> Figure:
     )
     if facts["profile"]:
         axes[2].set(ylabel="$c(a)\\,/\\,L$ at τ = 1, nats", xlabel="visible probability a")
-    for one in axes:
-        tidy(one)
     # Outside and one below the other: names are as long as their paths.
     look: dict[str, Any] = {"color": "black", "marker": "o", "ms": 3.5, "ls": ""}
     handles = [Line2D([], [], color=colour, label=name) for name, colour in colours.items()]
@@ -430,7 +426,7 @@ def _rows(result: Result, name: str, estimator: str) -> list[dict[str, Any]]:
 
 def _bars(axes: Axes, result: Result, name: str, colour: str, shift: float) -> None:
     """Both estimators side by side: filled the mean over hidden positions, open the one target."""
-    from strop.figures import errors
+    from strop.figures import bars
 
     for estimator, fill, aside in (("masked", colour, -0.04), ("target", "white", 0.04)):
         found = [
@@ -441,7 +437,7 @@ def _bars(axes: Axes, result: Result, name: str, colour: str, shift: float) -> N
         ]
         x = [k + aside + 0.2 * shift for k in range(len(found))]
         look: dict[str, Any] = {"color": colour, "mfc": fill, "marker": "o", "ms": 3.5, "lw": 1}
-        axes.errorbar(x, [one.value for one in found], errors(found), ls="none", **look)
+        bars(axes, x, found, ls="none", **look)
 
 
 def _grid(axes: Axes, result: Result, name: str, colour: str) -> None:
@@ -515,11 +511,10 @@ NAMED_POINTS = 6
 
 def scatter_on(axes: Axes, rows: Sequence[Mapping[str, Any]]) -> int:
     """Loss against perplexity ratio, a colour per checkpoint; how many there are."""
-    from strop.figures import GREY, PALETTE, errors, tidy
+    from strop.figures import GREY, PALETTE, errors, grouped
 
-    names = list(dict.fromkeys(row["checkpoint"] for row in rows))
-    for colour, name in zip(PALETTE * len(names), names, strict=False):
-        mine = [row for row in rows if row["checkpoint"] == name]
+    lines = grouped(rows, "checkpoint")
+    for colour, ((name,), mine) in zip(PALETTE * len(lines), lines.items(), strict=False):
         axes.errorbar(
             [row["masked"].value for row in mine],
             [row["ratio"].value for row in mine],
@@ -542,8 +537,7 @@ def scatter_on(axes: Axes, rows: Sequence[Mapping[str, Any]]) -> int:
     axes.set(
         xlabel="worse predictor →   nats per token", ylabel="better samples →\nperplexity ratio"
     )
-    tidy(axes)
-    return len(names)
+    return len(lines)
 
 
 def _beside(result: Result, ask: Ask, roles: Mapping[str, str]) -> Table:

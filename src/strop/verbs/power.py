@@ -22,9 +22,7 @@ from strop.stats.power import GOAL, Power, alike, apart, curve, level_errors, ne
 from strop.table import Column, Table
 from strop.verbs import parameters
 from strop.verbs.points import budgets, draw, load, scorers
-from strop.verbs.result import Result
-from strop.verbs.study import Sources, Study
-from strop.verbs.verb import Ask, Parameter, report_command
+from strop.verbs.study import Ask, Parameter, Result, Sources, Study, report_command
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -304,24 +302,19 @@ def _notes(found: Sequence[Question], rows: Sequence[Measured]) -> tuple[str, ..
 
 def _draw(result: Result) -> Figure:
     """A line per question, with what the pilot leaves open."""
-    from strop.figures import GREY, PALETTE, legend_below, panels, tidy
+    from strop.figures import GREY, PALETTE, grouped, legend_below, panels
 
-    rows = list(result.more["curve"].rows)
-    keys = list(dict.fromkeys((row["question"], row["size"]) for row in rows))
-    figure, [axes] = panels(1, 2.0 + 0.16 * len(keys))
-    for place, key in enumerate(keys):
-        mine = [row for row in rows if (row["question"], row["size"]) == key]
+    lines = grouped(result.more["curve"].rows, "question", "size")
+    figure, [axes] = panels(1, 2.0 + 0.16 * len(lines))
+    for place, ((question, size), mine) in enumerate(lines.items()):
         again, shade = divmod(place, len(PALETTE))
-        colour = PALETTE[shade]
-        n = [row["outputs"] for row in mine]
-        dashes = ("-", "--", ":")[again % 3]
-        power, told = [row["power"] for row in mine], f"{key[0]}, {key[1]:g}"
-        axes.plot(n, power, color=colour, ls=dashes, label=told)
-        low, high = ([row[end] for row in mine] for end in ("low", "high"))
+        colour, dashes = PALETTE[shade], ("-", "--", ":")[again % 3]
+        names = ("outputs", "power", "low", "high")
+        n, power, low, high = ([row[name] for row in mine] for name in names)
+        axes.plot(n, power, color=colour, ls=dashes, label=f"{question}, {size:g}")
         axes.fill_between(n, low, high, color=colour, alpha=0.08, lw=0)
     axes.axhline(result.facts["goal"], color=GREY, lw=0.6)
     axes.set(xscale="log", xlabel="outputs a side", ylabel="decided", ylim=(0, 1.02))
-    tidy(axes)
     legend_below(figure, axes, 1)
     return figure
 
