@@ -266,14 +266,15 @@ def gather(tables: NDArray, rounds: NDArray, contexts: NDArray) -> NDArray:
     return total
 
 
-def path_chunks(problem: LawProblem, tables: NDArray) -> Iterator[tuple[Array, NDArray]]:
-    """Blocks (nu, log Q^S) of all paths, so that memory stays bounded."""
+def path_chunks(problem: LawProblem, *tables: NDArray) -> Iterator[tuple[NDArray, ...]]:
+    """Blocks of all paths, so that memory stays bounded: nu, and what each table adds up to."""
     law = problem.paths()
     contexts = law.contexts
     step = max(1, CHUNK // problem.target.size)
     for start in range(0, law.weights.size, step):
         rows = slice(start, start + step)
-        yield law.weights[rows], gather(tables, law.rounds[rows], contexts[rows])
+        sums = (gather(table, law.rounds[rows], contexts[rows]) for table in tables)
+        yield (law.weights[rows], *sums)
 
 
 def output_by_paths(tables: NDArray, law: PathLaw) -> NDArray:

@@ -38,6 +38,7 @@ from strop.theory.sampler import (
     gather,
     log_output,
     nested_pairs,
+    path_chunks,
     reachable,
     transitions,
 )
@@ -238,18 +239,12 @@ def _entropies(q: Conditionals, tables: NDArray) -> NDArray:
 
 def path_moments(problem: LawProblem) -> Array:
     """The five averages by listing all paths, in blocks."""
-    q, law = problem.denoiser, problem.paths()
+    q = problem.denoiser
     tables = q.tempered(1.0)
-    entropies, contexts = _entropies(q, tables), law.contexts
     log_pi = finite(log_output(problem, tables))
-    step = max(1, CHUNK // problem.target.size)
     sums = np.zeros((5, problem.target.size))
-    for start in range(0, law.weights.size, step):
-        rows = slice(start, start + step)
-        log_q = gather(tables, law.rounds[rows], contexts[rows])
-        eta = gather(entropies, law.rounds[rows], contexts[rows])
+    for nu, log_q, eta in path_chunks(problem, tables, _entropies(q, tables)):
         w, sigma = np.exp(log_q - log_pi), -finite(log_q)
-        nu = law.weights[rows]
         sums += np.stack([nu @ part for part in (w, w * sigma, w * eta, sigma, eta)])
     return sums
 

@@ -20,7 +20,7 @@ from strop.stats.interval import Interval, value_of
 from strop.table import Column, Table
 from strop.verbs import paper, parameters
 from strop.verbs.paper import BUDGETS, PUBLIC, PaperItem, beside
-from strop.verbs.points import SHARPENED, budgets, named_points, points
+from strop.verbs.points import SHARPENED, budgets, chosen_points
 from strop.verbs.study import Ask, Parameter, Result, Sources, Study, quoted
 
 if TYPE_CHECKING:
@@ -143,10 +143,7 @@ def _specs(
 ) -> tuple[list[tuple[str, SamplerSpec]], tuple[str, ...]]:
     """Every budget, implementation and setting; a form that a sampler lacks is left out."""
     name = ask["sampler"] or default_sampler(family)
-    chosen, told = named_points(family, ask["sampler"], SETTINGS)
-    if ask["axis"]:
-        found = points(family, ask["sampler"], ask["axis"], {"temperature": (1.0,)})
-        chosen, told = {str(point): point for point in found.points}, found.left_out
+    chosen, told = chosen_points(ask, family, SETTINGS)
     forms = [one for one in ask["implementation"] if one == "dense" or SAMPLERS[name].fast]
     if SAMPLERS[name].causal:  # its only form
         forms = ["fast"]

@@ -44,12 +44,7 @@ COLUMNS = (
 
 def _run(ask: Ask) -> Result:
     more = points.load(ask, ask.sources[0])
-    chosen, told = points.named_points(more.spec.family, ask["sampler"], SAMPLERS)
-    if ask["axis"]:
-        found = points.points(
-            more.spec.family, ask["sampler"], ask["axis"], {"temperature": (1.0,)}
-        )
-        chosen, told = {str(point): point for point in found.points}, found.left_out
+    chosen, told = points.chosen_points(ask, more.spec.family, SAMPLERS)
     cells = [(m, point) for point in chosen.values() for m in points.budgets(more, ask["steps"])]
     above = points.measure_cells(ask, ask.sources[0], cells, ask.out / RUNS[0], model=more)
     rows, every = [], list(above)

@@ -9,7 +9,6 @@ from one paired bootstrap over sequences.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations, product
@@ -110,13 +109,7 @@ def _check(ask: Ask) -> None:
             where="`checkpoint`",
             got=", ".join(ask.sources),
         )
-    taus = ask["temperature"]
-    if 1 not in taus or not all(0 < tau < math.inf for tau in taus):
-        raise UserError(
-            "The temperatures must be positive, and 1 among them.",
-            where="`temperature`",
-            got=", ".join(f"{tau:g}" for tau in taus),
-        )
+    parameters.refuse_sweep_without_one(ask["temperature"])
     if ask["sharpened"] not in ask["temperature"] or ask["sharpened"] == 1:
         raise UserError(
             "The sharpened temperature must be on the grid, and not 1.",
@@ -463,24 +456,18 @@ def beside_cells(result: Result, cells: Sequence[Measured]) -> tuple[Table, Figu
     from strop.measure.frame import perplexity_ratio
 
     weights = {one["name"]: one["spec"]["sha256"] for one in result.facts["checkpoints"]}
+    scored = {
+        (cell.spec.generator.checkpoint.sha256, cell.steps, cell.point): cell
+        for cell in reversed(cells)  # the first of equal ones
+        if cell.perplexities
+    }
     rows = []
     for row in result.more["contrasts"].rows:
-        pair = [
-            next(
-                (
-                    cell
-                    for cell in cells
-                    if cell.spec.generator.checkpoint.sha256 == weights[row["checkpoint"]]
-                    and (cell.steps, cell.point) == (row["steps"], _point(tau))
-                    and cell.perplexities
-                ),
-                None,
-            )
-            for tau in (1.0, row["temperature"])
-        ]
-        if pair[0] is None or pair[1] is None:
-            continue
-        rows.append({**row, "ratio": perplexity_ratio(pair[0], pair[1])})
+        place = (weights[row["checkpoint"]], row["steps"])
+        taus = (1.0, row["temperature"])
+        one, sharp = (scored.get((*place, _point(tau))) for tau in taus)
+        if one is not None and sharp is not None:
+            rows.append({**row, "ratio": perplexity_ratio(one, sharp)})
     columns = (
         Column("checkpoint"),
         Column("steps", "M"),

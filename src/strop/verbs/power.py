@@ -17,11 +17,11 @@ from strop.assets import CHECKPOINT
 from strop.comparing.compare import MARGIN
 from strop.comparing.levels import Level
 from strop.errors import UserError
-from strop.spec import OperatingPoint, SamplerSpec, swept
+from strop.spec import SamplerSpec
 from strop.stats.power import GOAL, Power, alike, apart, curve, level_errors, needed, spread
 from strop.table import Column, Table
 from strop.verbs import parameters
-from strop.verbs.points import budgets, draw, load, scorers
+from strop.verbs.points import budgets, draw, load, named_points, scored_columns, scorers
 from strop.verbs.study import Ask, Parameter, Result, Sources, Study, report_command
 
 if TYPE_CHECKING:
@@ -203,7 +203,7 @@ def _run(ask: Ask) -> Result:
     names = ["perplexity", "entropy", "calls", "seconds"]
     rows = measure(cells, names, who)
     graded = [row for cell in cells if (row := _graded(cell)) is not None]
-    pilots = [_columns(row) for row in rows]
+    pilots = [scored_columns(row) for row in rows]
     found = questions(ask, spreads(pilots), graded, judged)
     outputs = sum(len(one["nll"]) for one in pilots)
     costs = [_mean([getattr(row, name) for row in rows]) for name in ("calls", "seconds")]
@@ -226,16 +226,11 @@ def _run(ask: Ask) -> Result:
 
 def _pilot(ask: Ask) -> list[Cell]:
     """The checkpoint's own sampler at every temperature, drawn into the directory."""
-    from strop.records import default_sampler
-
     model = load(ask, ask.sources[0])
-    name = ask["sampler"] or default_sampler(model.spec.family)
+    settings = {str(tau): {"temperature": tau} for tau in ask["temperature"]}
+    named, _ = named_points(model.spec.family, ask["sampler"], settings)
     [steps] = budgets(model, (ask["steps"],))
-    points = [
-        OperatingPoint.of(SamplerSpec(name=name, temperature=swept(name, tau)))
-        for tau in ask["temperature"]
-    ]
-    return draw(ask, model, [(steps, point) for point in points], ask.out / RUN)
+    return draw(ask, model, [(steps, point) for point in named.values()], ask.out / RUN)
 
 
 def _stored(source: str) -> list[Cell] | None:
@@ -264,18 +259,6 @@ def _graded(cell: Cell) -> Measured | None:
     if not any(one.metric.name == TASK.name for one in cell.scores().values()):
         return None
     return read_cell(cell, wanted={TASK.name: ()})
-
-
-def _columns(row: Measured) -> dict[str, Any]:
-    from strop.measure.metric import ENTROPY, PERPLEXITY
-
-    parts = [row.part(record) for record in (PERPLEXITY, ENTROPY)]
-    return {
-        name: part.columns[name]
-        for part, names in zip(parts, (("nll", "tokens"), ("entropy",)), strict=True)
-        for name in names
-        if part is not None
-    }
 
 
 def _mean(values: Sequence[float | None]) -> float | None:
