@@ -64,7 +64,7 @@ def test_help_loads_nothing_heavy():
 
 def test_theory_never_loads_torch():
     code = (
-        "import sys\nimport strop.theory.verification, strop.theory.document, strop.theory.chain\n"
+        "import sys\nimport strop.theory.verification, strop.theory.document\n"
         "import strop.theory.mpath, strop.theory.schedules, strop.theory.figures\n"
         "sys.exit('torch' in sys.modules)"
     )

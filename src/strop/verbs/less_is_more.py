@@ -108,38 +108,29 @@ def _row(source: str, sampler: str, one: Measured, other: Measured) -> dict[str,
 
 def _draw(result: Result) -> Figure:
     """A panel for every LESS, side by side; where less is more is shaded."""
-    from strop.figures import (
-        PALETTE,
-        bars,
-        grouped,
-        legend_below,
-        log_ticks,
-        panels,
-        plain_ticks,
-        steps_axis,
-    )
+    from strop import figures
 
     rows = list(result.table.rows)
-    lines = grouped(rows, "against", "sampler")
+    lines = figures.grouped(rows, "against", "sampler")
     others, names = (list(dict.fromkeys(one)) for one in zip(*lines, strict=True))
-    figure, every = panels(1, 2.6, len(others), min(len(others), 2), sharey=True)
+    figure, every = figures.panels(1, 2.6, len(others), min(len(others), 2), sharey=True)
     lows, highs = zip(*(row["ratio"].ends for row in rows), strict=True)
     low, high = 0.9 * min(*lows, 1), 1.1 * max(*highs, 1)
     for letter, axes, other in zip("abc", every, others, strict=False):
-        axes.axhspan(1, high, color=PALETTE[1], alpha=0.1, lw=0)
+        axes.axhspan(1, high, color=figures.PALETTE[1], alpha=0.1, lw=0)
         axes.axhline(1, color="black", lw=0.7)
-        for i, (colour, name) in enumerate(zip(PALETTE * len(names), names, strict=False)):
+        for i, (colour, name) in enumerate(zip(figures.PALETTE * len(names), names, strict=False)):
             mine, apart = lines[other, name], 1.03 ** (i - (len(names) - 1) / 2)
             look: dict[str, Any] = {"color": colour, "marker": "o", "ms": 3, "capsize": 2}
-            ratios = [row["ratio"] for row in mine]
-            bars(axes, [p["steps"] * apart for p in mine], ratios, lw=1.2, label=name, **look)
+            x, ratios = [row["steps"] * apart for row in mine], [row["ratio"] for row in mine]
+            figures.bars(axes, x, ratios, lw=1.2, label=name, **look)
         axes.set(xlabel="configured updates M", yscale="log", ylim=(low, high))
         if len(others) > 1:
             axes.set_title(f"({letter}) against {other.rpartition('/')[2]}", loc="left")
-        steps_axis(axes, [row["steps"] for row in rows])
-        plain_ticks(axes.yaxis, log_ticks(low, high))
+        figures.steps_axis(axes, [row["steps"] for row in rows])
+        figures.plain_ticks(axes.yaxis, figures.log_ticks(low, high))
     every[0].set_ylabel("perplexity, more over less\n(shaded: less is more)")
-    legend_below(figure, every[0], 3)
+    figures.legend_below(figure, every[0], 3)
     return figure
 
 

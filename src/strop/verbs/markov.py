@@ -29,7 +29,7 @@ from strop.spec import SamplerSpec
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from strop.theory.chain import Chain
+    from strop.theory.accounting import Chain
 
 Floats = NDArray[np.float64]
 
@@ -116,7 +116,7 @@ def run_markov_study(
     """Sample every generator and measure it against the chain."""
     from strop.denoisers.tabular import MarkovDenoiser
     from strop.draw import sample
-    from strop.theory.chain import random_chain
+    from strop.theory.accounting import random_chain
     from strop.theory.sampler import clipped_masses
 
     chain = random_chain(values, length, np.random.default_rng([seed, 3]))

@@ -185,18 +185,11 @@ def _conclude(
             for name in names
             for count, estimator in cells
         ],
-        "differences": [
-            {
-                "later": later,
-                "earlier": earlier,
-                "steps": count,
-                "estimator": estimator,
-                "difference": drawn.interval((later, *at, 1.0), (earlier, *at, 1.0)),
-            }
-            for earlier, later in combinations(names, 2)
-            for at in cells
-            for count, estimator in [at]
-        ],
+        "differences": _differences(
+            drawn,
+            names,
+            {(m, one, 1.0): {"steps": m, "estimator": one} for m, one in cells},
+        ),
         "profile": _profile(names, measured, levels, seed),
     }
 
@@ -261,7 +254,7 @@ def _profile(
         columns |= {(name, k): values[:, k] for k in range(levels)}
         columns[name, "mean"] = values.mean(axis=1)
     drawn = Resampled(columns, seed=seed)
-    keys: list[Any] = [*range(levels), "mean"]
+    keys: list[Any] = [(k, k / levels) for k in range(levels)] + [("mean", "mean")]
     return {
         "sequences": len(next(iter(columns.values()))),
         "levels": [
@@ -270,17 +263,24 @@ def _profile(
             for k in range(levels)
         ],
         "means": [{"checkpoint": name, "loss": drawn.interval((name, "mean"))} for name in names],
-        "differences": [
-            {
-                "later": later,
-                "earlier": earlier,
-                "visible": key if key == "mean" else key / levels,
-                "difference": drawn.interval((later, key), (earlier, key)),
-            }
-            for earlier, later in combinations(names, 2)
-            for key in keys
-        ],
+        "differences": _differences(drawn, names, {(key,): {"visible": at} for key, at in keys}),
     }
+
+
+def _differences(
+    drawn: Resampled, names: list[str], keys: Mapping[tuple[Any, ...], Mapping[str, Any]]
+) -> list[dict[str, Any]]:
+    """Later minus earlier checkpoint in every column, `keys` saying where that is."""
+    return [
+        {
+            "later": later,
+            "earlier": earlier,
+            **where,
+            "difference": drawn.interval((later, *key), (earlier, *key)),
+        }
+        for earlier, later in combinations(names, 2)
+        for key, where in keys.items()
+    ]
 
 
 def short_names(sources: Sequence[str]) -> list[str]:
