@@ -15,9 +15,8 @@ from hypothesis import strategies as st
 from pools import source
 
 from strop.errors import UserError
-from strop.groupeval.groups import PLANTED, partitions, reused_pairs
-from strop.groupeval.inputs import Source, fitted
-from strop.groupeval.plan import Plan, Texts, make_plan
+from strop.groupeval.inputs import fitted
+from strop.groupeval.plan import PLANTED, Plan, Source, Texts, make_plan, partitions, reused_pairs
 from strop.groupeval.profile import Profile
 
 PROFILE = Profile.load("webtext-v1")

@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 from made_judgments import changed, group, line, random_verdicts
 
 from strop.errors import UserError
-from strop.groupeval import portable
+from strop.groupeval.judgments import has_modes, parse_portable, portable_text, read_portable
 
 
 def test_round_trip() -> None:
     verdicts = random_verdicts(3, cell="a \u2028 name\nwith breaks")
-    assert portable.parse(portable.text(verdicts), "x") == verdicts
+    assert parse_portable(portable_text(verdicts), "x") == verdicts
 
 
 def broken(**changes: Any) -> str:
@@ -69,7 +69,7 @@ BAD = {
     "invalid hybrid": (changed(1, hybrid=True), "hybrid", "outputs[1].hybrid"),
     "group twice": (GOOD + "\n\n" + GOOD, "judged twice", "line 3"),
     "sizes": (
-        GOOD + "\n" + portable.text([group("abc", cell="c", number=1, first=9)]),
+        GOOD + "\n" + portable_text([group("abc", cell="c", number=1, first=9)]),
         "different sizes",
         "line 2",
     ),
@@ -79,7 +79,7 @@ BAD = {
         "line 2, outputs[0].index",
     ),
     "no mode": (
-        portable.text([group("ab", cell="c", number=4, first=7)]) + changed(0, mode=None),
+        portable_text([group("ab", cell="c", number=4, first=7)]) + changed(0, mode=None),
         "no mode",
         "line 2, outputs[0].mode",
     ),
@@ -90,32 +90,32 @@ BAD = {
 def test_refusals_name_the_place(name: str) -> None:
     content, what, where = BAD[name]
     with pytest.raises(UserError) as caught:
-        portable.parse(content, "file")
+        parse_portable(content, "file")
     assert what in caught.value.what
     assert where in (caught.value.where or "")
 
 
 def test_files(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="no such file"):
-        portable.read(tmp_path / "absent.jsonl")
+        read_portable(tmp_path / "absent.jsonl")
     with pytest.raises(UserError, match="directory"):
-        portable.read(tmp_path)
+        read_portable(tmp_path)
     (tmp_path / "bytes.jsonl").write_bytes(b"\xff\xfe")
     with pytest.raises(UserError, match="UTF-8"):
-        portable.read(tmp_path / "bytes.jsonl")
+        read_portable(tmp_path / "bytes.jsonl")
     (tmp_path / "marked.jsonl").write_bytes(b"\xef\xbb\xbf" + GOOD.encode() + b"\r\n")
-    assert len(portable.read(tmp_path / "marked.jsonl")) == 1
+    assert len(read_portable(tmp_path / "marked.jsonl")) == 1
 
 
 def test_a_profile_without_modes_is_recognised() -> None:
-    assert not portable.has_modes(portable.parse(changed(0, mode=None), "x"))
+    assert not has_modes(parse_portable(changed(0, mode=None), "x"))
     # All invalid: nothing speaks against modes, and GED is zero rather than absent.
     all_invalid = changed(0, valid=False, scores=[0, 0, 0, 0], mode=None)
-    assert portable.has_modes(portable.parse(all_invalid, "x"))
+    assert has_modes(parse_portable(all_invalid, "x"))
 
 
 def test_unknown_fields_are_carried_by_nobody() -> None:
-    assert portable.parse(broken(model="m", note={"a": 1}), "x") == portable.parse(GOOD, "x")
+    assert parse_portable(broken(model="m", note={"a": 1}), "x") == parse_portable(GOOD, "x")
 
 
 JSON = st.recursive(
@@ -131,9 +131,9 @@ def test_any_value_in_any_field_is_read_or_refused(field: str, value: Any) -> No
     owner = document if field in document else document["outputs"][0]
     owner[field] = value
     try:
-        verdicts = portable.parse(json.dumps(document), "x")
+        verdicts = parse_portable(json.dumps(document), "x")
     except UserError as error:
         told = str(error)
     else:
-        told = "where: x" if portable.parse(portable.text(verdicts), "y") == verdicts else ""
+        told = "where: x" if parse_portable(portable_text(verdicts), "y") == verdicts else ""
     assert "where: x" in told

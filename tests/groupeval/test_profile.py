@@ -10,8 +10,8 @@ import pytest
 from pools import planned
 
 from strop.errors import UserError
-from strop.groupeval.directory import PROFILE, open_plan
 from strop.groupeval.profile import FILES, MANIFEST, PROFILES, Profile
+from strop.groupeval.series import PROFILE, open_plan
 
 FROZEN = {
     "webtext-v1": "81f3ac2492bac136222940a62f59a83bed30e6010dc5d7a14aaed8b65594911e",

@@ -18,6 +18,7 @@ from typing import Any
 
 from strop.disk import reading
 from strop.errors import UserError, refuse_half_characters
+from strop.groupeval.plan import Source
 from strop.groupeval.profile import Profile
 from strop.groupeval.verdict import no_repeats
 from strop.store import Cell, Run
@@ -26,19 +27,6 @@ from strop.store.tables import parquet_file
 
 PROMPT_FIELD = "prompt"
 """Of a file: what a text answers, unless another name is given. Files need not have it."""
-
-
-@dataclass(frozen=True)
-class Source:
-    """The texts of one generator, in the order of their index."""
-
-    name: str
-    """What the generator is called in tables; never shown to a judge."""
-    texts: tuple[str, ...]
-    prompts: tuple[str, ...] | None
-    """What each text answers, where the input has a `prompt` field."""
-    origin: str
-    """Where they were read."""
 
 
 def read_inputs(
