@@ -268,7 +268,7 @@ def test_a_sheet_that_cannot_be_is_refused(changes: dict[str, list[str]], told: 
 
 
 def test_controls_need_room_and_an_unconditional_profile() -> None:
-    few = replace(PROFILE, settings={**PROFILE.settings, "group_size": len(PLANTED) + 1})
+    few = replace(PROFILE, group_size=len(PLANTED) + 1)
     with pytest.raises(UserError, match="too small for controls") as caught:
         make_plan([source("a", 8)], few, controls=1)
     assert caught.value.expected == f"at least {len(PLANTED) + 2} texts per group"

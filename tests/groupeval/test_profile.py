@@ -69,9 +69,14 @@ def test_a_profile_that_cannot_work_is_refused(copy: Path) -> None:
     for name, old, new, told in (
         ("user.md", "$data", "the texts", "places to fill in"),
         ("user.md", "$count", "$5", "places to fill in"),
-        ("profile.yaml", "partitions: 2", "partitions: 3", "cannot be planned"),
-        ("profile.yaml", "kind: unconditional", "kind: other", "no kind of profile"),
-        ("profile.yaml", "modes: true", "modes: 3", "usable 'modes'"),
+        ("profile.yaml", "partitions: 2", "partitions: 3", "partitions"),
+        (
+            "profile.yaml",
+            "kind: unconditional",
+            "kind: other",
+            "'unconditional', 'conditional' or 'answers'",
+        ),
+        ("profile.yaml", "modes: true", "modes: 3", "modes"),
     ):
         right = (copy / name).read_text()
         assert old in right

@@ -19,11 +19,15 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated
+
+from annotated_types import Len
+from pydantic import BaseModel, Field, NonNegativeInt, model_validator
 
 from strop.errors import UserError, unknown_name
+from strop.groupeval.lines import EXACT, Row, formed, parse_lines, read_lines
 from strop.groupeval.scores import JudgedCell, PlannedGroups, by_cell
-from strop.groupeval.verdict import CONFIDENCES, Failure, Grade, GroupVerdict, no_repeats
+from strop.groupeval.verdict import Confidence, Failure, Grade, GroupVerdict
 from strop.spec import JudgeSpec
 
 if TYPE_CHECKING:
@@ -192,61 +196,65 @@ BEST = 2
 """The best grade of a dimension."""
 
 
-class _Wrong(Exception):
-    """A rule that a line breaks: the field, what it says, what it should say."""
+class _Output(BaseModel):
+    model_config = EXACT
+    index: NonNegativeInt
+    valid: bool
+    scores: Annotated[list[Annotated[int, Field(ge=0, le=BEST)]], Len(DIMENSIONS, DIMENSIONS)]
+    mode: Annotated[str, Len(1)] | None
+    hybrid: bool = False
 
-    def __init__(self, field: str, what: str, got: Any = None, expected: str | None = None) -> None:
-        super().__init__(what)
-        self.field, self.what, self.got, self.expected = field, what, got, expected
+    @model_validator(mode="after")
+    def _agrees(self) -> _Output:
+        if not self.valid and any(self.scores):
+            raise ValueError("an invalid output has scores")
+        if not self.valid and self.mode is not None:
+            raise ValueError("an invalid output has a mode")
+        if self.hybrid and self.mode is None:
+            raise ValueError("an output without a mode is called hybrid")
+        return self
 
-    def told(self, where: str) -> UserError:
-        got = None if self.got is None else _short(self.got)
-        return UserError(self.what, where=f"{where}, {self.field}", got=got, expected=self.expected)
+
+class _Line(BaseModel):
+    model_config = EXACT
+    cell: Annotated[str, Len(1)]
+    partition: NonNegativeInt
+    group: NonNegativeInt
+    outputs: Annotated[list[_Output], Len(1)]
+    confidence: Confidence
+    prompt: str | None = None
+
+    def verdict(self) -> GroupVerdict:
+        grades = (
+            Grade(one.index, one.valid, tuple(one.scores), one.mode, one.hybrid)
+            for one in self.outputs
+        )
+        place = self.cell, self.partition, self.group
+        return GroupVerdict(*place, tuple(grades), self.confidence, self.prompt)
+
+
+EXPECTED = (
+    '{"cell": ..., "partition": ..., "group": ..., "outputs": [{"index": ..., "valid": ..., '
+    '"scores": [...], "mode": ...}, ...], "confidence": ...} on every line'
+)
 
 
 def read_portable(path: str | Path) -> list[GroupVerdict]:
     """All verdicts of a file, in its order."""
-    path = Path(path)
-    try:
-        content = path.read_bytes().decode("utf-8-sig")
-    except FileNotFoundError:
-        raise UserError(
-            "There is no such file.",
-            where=path,
-            expected="a run directory, or a .jsonl file of portable judgments",
-        ) from None
-    except IsADirectoryError:
-        raise UserError("This is a directory, not a file of judgments.", where=path) from None
-    except UnicodeDecodeError as error:
-        raise UserError(
-            "The file is not UTF-8 text.", where=path, got=f"byte {error.start} cannot be read"
-        ) from None
-    except OSError as error:
-        raise UserError("The file cannot be read.", where=path, got=error.strerror) from None
-    return parse_portable(content, str(path))
+    return _verdicts(read_lines(path, EXPECTED), path)
 
 
 def parse_portable(content: str, source: str) -> list[GroupVerdict]:
     """All verdicts of a text; `source` is what the complaints call it."""
-    verdicts: list[GroupVerdict] = []
-    places: list[str] = []
-    # Not splitlines: a text line ends at a line feed, and JSON may hold any other separator.
-    for number, line in enumerate(content.split("\n"), 1):
-        if line.strip():
-            places.append(f"{source}, line {number}")
-            try:
-                verdicts.append(_verdict(_document(line)))
-            except _Wrong as wrong:
-                raise wrong.told(places[-1]) from None
+    return _verdicts(parse_lines(content.encode(), source, EXPECTED), source)
+
+
+def _verdicts(rows: list[Row], source: str | Path) -> list[GroupVerdict]:
+    what = "A judgment cannot be used"
+    verdicts = [formed(_Line, row, where, what, EXPECTED).verdict() for row, where in rows]
     if not verdicts:
-        raise UserError(
-            "The file holds no judgment.",
-            where=source,
-            got="an empty file",
-            expected='one JSON object a line, {"cell": ..., "partition": ..., "group": ..., '
-            '"outputs": [...], "confidence": ...}',
-        )
-    check_set(verdicts, places)
+        raise UserError("The file holds no judgment.", where=source, expected=EXPECTED)
+    check_set(verdicts, [where for _, where in rows])
     return verdicts
 
 
@@ -282,8 +290,7 @@ def check_set(verdicts: list[GroupVerdict], places: list[str]) -> None:
             raise UserError(
                 "A group is judged twice.",
                 where=f"{place}, group",
-                got=f"cell {_short(key[0])}, partition {key[1]}, group {key[2]}, also in "
-                f"{groups[key]}",
+                got=f"cell {key[0]!r}, partition {key[1]}, group {key[2]}, also in {groups[key]}",
                 expected="one judgment for each cell, partition and group",
                 fix="keep one of the two lines; repeated judgments belong to files of their own",
             )
@@ -308,7 +315,7 @@ def check_set(verdicts: list[GroupVerdict], places: list[str]) -> None:
             place_of_output = (verdict.cell, verdict.partition, one.index)
             if place_of_output in outputs:
                 raise UserError(
-                    "An output stands in two groups of one partition.",
+                    "An output stands twice in one partition.",
                     where=f"{place}, {field}.index",
                     got=f"index {one.index}, also in {outputs[place_of_output]}",
                     expected="each output at most once in a partition",
@@ -336,103 +343,6 @@ def _check_prompts(verdicts: list[GroupVerdict], places: list[str]) -> None:
             raise UserError(
                 "A prompt has two groups of one cell.",
                 where=f"{place}, prompt",
-                got=f"{_short(verdict.prompt)}, also in {seen[key]}",
+                got=f"{verdict.prompt[:60]!r}, also in {seen[key]}",
             )
         seen[key] = place
-
-
-def _document(line: str) -> dict[str, Any]:
-    try:
-        document = json.loads(line, parse_constant=_constant, object_pairs_hook=no_repeats)
-    except (ValueError, RecursionError) as error:
-        reason = str(error).split("\n")[0] or type(error).__name__
-        raise _Wrong("the line", "The line is not JSON.", got=f"{line[:60]!r}: {reason}") from None
-    if not isinstance(document, dict):
-        raise _Wrong("the line", "The line is not a JSON object.", got=document)
-    return document
-
-
-def _constant(word: str) -> Any:
-    raise ValueError(f"{word} is not a JSON value")
-
-
-def _verdict(document: dict[str, Any]) -> GroupVerdict:
-    cell = _get(document, "cell")
-    if not isinstance(cell, str) or not cell:
-        raise _Wrong("cell", "A cell has no name.", got=cell, expected="a text")
-    outputs = _get(document, "outputs")
-    if not isinstance(outputs, list) or not outputs:
-        raise _Wrong("outputs", "A group is no list of outputs.", outputs, "a list of outputs")
-    confidence = _get(document, "confidence")
-    if confidence not in CONFIDENCES:
-        raise _Wrong(
-            "confidence",
-            "The confidence is unknown.",
-            confidence,
-            "one of " + ", ".join(CONFIDENCES),
-        )
-    grades = tuple(_grade(one, f"outputs[{i}]") for i, one in enumerate(outputs))
-    seen: set[int] = set()
-    for position, grade in enumerate(grades):
-        if grade.index in seen:
-            field = f"outputs[{position}].index"
-            raise _Wrong(field, "An output stands in its group twice.", grade.index)
-        seen.add(grade.index)
-    partition, group = _count(document, "partition"), _count(document, "group")
-    prompt = document.get("prompt")
-    if prompt is not None and not isinstance(prompt, str):
-        raise _Wrong("prompt", "The prompt is no text.", prompt, "a text, or nothing")
-    return GroupVerdict(cell, partition, group, grades, confidence, prompt)
-
-
-def _grade(document: Any, field: str) -> Grade:
-    if not isinstance(document, dict):
-        raise _Wrong(field, "An output is no JSON object.", document)
-    index, valid = _count(document, "index", field), _truth(document, "valid", field)
-    scores = _get(document, "scores", field)
-    if not isinstance(scores, list) or len(scores) != DIMENSIONS or not all(map(_is_grade, scores)):
-        expected = f"{DIMENSIONS} whole numbers, each 0, 1 or {BEST}"
-        raise _Wrong(f"{field}.scores", "The scores are not grades.", scores, expected)
-    mode = _get(document, "mode", field)
-    if mode is not None and (not isinstance(mode, str) or not mode):
-        raise _Wrong(f"{field}.mode", "The mode is no name.", mode, "a text, or null")
-    hybrid = _truth(document, "hybrid", field) if "hybrid" in document else False
-    if not valid and any(scores):
-        raise _Wrong(f"{field}.scores", "An invalid output has scores.", scores, "all zero")
-    if not valid and mode is not None:
-        raise _Wrong(f"{field}.mode", "An invalid output has a mode.", mode, "null")
-    if hybrid and mode is None:
-        raise _Wrong(f"{field}.hybrid", "An output without a mode is called hybrid.", True, "false")
-    return Grade(index, valid, tuple(scores), mode, hybrid)
-
-
-def _is_grade(value: Any) -> bool:
-    return type(value) is int and 0 <= value <= BEST  # a bool is an int in Python
-
-
-def _get(document: dict[str, Any], name: str, owner: str | None = None) -> Any:
-    if name not in document:
-        keys = ", ".join(sorted(map(str, document))) or "no key"
-        field = f"{owner}.{name}" if owner else name
-        raise _Wrong(field, f"The field {name!r} is missing.", got=f"only {keys}")
-    return document[name]
-
-
-def _count(document: dict[str, Any], name: str, owner: str | None = None) -> int:
-    value = _get(document, name, owner)
-    if type(value) is not int or value < 0:
-        field = f"{owner}.{name}" if owner else name
-        raise _Wrong(field, f"The {name} is no count.", value, "a whole number of at least 0")
-    return value
-
-
-def _truth(document: dict[str, Any], name: str, owner: str) -> bool:
-    value = _get(document, name, owner)
-    if type(value) is not bool:
-        raise _Wrong(f"{owner}.{name}", f"{name!r} is neither true nor false.", value)
-    return value
-
-
-def _short(value: Any) -> str:
-    shown = value if isinstance(value, str) and value.startswith("only ") else json.dumps(value)
-    return shown if len(shown) <= 160 else shown[:157] + "..."

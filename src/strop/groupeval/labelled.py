@@ -39,11 +39,13 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import BaseModel
 
 from strop.disk import write
 from strop.errors import UserError
 from strop.groupeval.by_prompt import prompt_quality
 from strop.groupeval.judgments import Judgments
+from strop.groupeval.lines import EXACT, formed, read_lines
 from strop.groupeval.plan import Plan
 from strop.groupeval.scores import JudgedCell, by_cell
 from strop.groupeval.series import Series
@@ -69,32 +71,24 @@ class Labelled:
     """`[prompts, 2]`"""
 
 
+class _Label(BaseModel):
+    model_config = EXACT
+    cell: str
+    index: int
+    success: bool
+
+
 def read_labels(path: str | Path) -> dict[tuple[str, int], bool]:
     """Success by cell and index, from lines `{"cell": ..., "index": ..., "success": true}`."""
     expected = '{"cell": "name", "index": 0, "success": true}'
-    try:
-        lines = Path(path).read_text(encoding="utf-8-sig").split("\n")
-    except (OSError, UnicodeDecodeError) as error:
-        raise UserError("The labels cannot be read.", where=path, got=error) from None
     labels: dict[tuple[str, int], bool] = {}
-    for number, line in enumerate(lines, 1):
-        if not line.strip():
-            continue
-        try:
-            document = json.loads(line)
-            cell, index, success = (document[key] for key in ("cell", "index", "success"))
-        except (ValueError, KeyError, TypeError, RecursionError):
-            cell = index = success = None
-        if type(cell) is not str or type(index) is not int or type(success) is not bool:
+    for row, where in read_lines(path, expected):
+        one = formed(_Label, row, where, "A label cannot be read", expected)
+        if labels.setdefault((one.cell, one.index), one.success) != one.success:
             raise UserError(
-                "A label cannot be read.",
-                where=f"{path}, line {number}",
-                got=line[:120],
-                expected=expected,
-            )
-        if labels.setdefault((cell, index), success) != success:
-            raise UserError(
-                "A response has two labels.", where=f"{path}, line {number}", got=line[:120]
+                "A response has two labels.",
+                where=where,
+                got=json.dumps(row, ensure_ascii=False)[:120],
             )
     if not labels:
         raise UserError("The file holds no label.", where=path, expected=expected)

@@ -23,16 +23,19 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from string import Template
-from typing import Any, Literal, get_args
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+from pydantic.dataclasses import dataclass
 
 from strop.assets import ROOT
 from strop.disk import disk, reading, write
 from strop.errors import UserError, unknown_name
+from strop.groupeval.lines import formed
 from strop.store.documents import load_yaml
 
 PROFILES = ROOT / "profiles"
@@ -69,12 +72,45 @@ def profile_names() -> list[str]:
 
 @dataclass(frozen=True)
 class Profile:
-    """One way to judge, as one value."""
+    """One way to judge, as one value: its files, and what `profile.yaml` says."""
 
     files: dict[str, bytes]
     """Every file of the directory but the manifest, by name."""
-    settings: dict[str, Any]
-    """What `profile.yaml` says."""
+    name: str
+    """What the profile is called, e.g. `webtext-v1`."""
+    kind: Kind
+    """What a group holds.
+
+    `unconditional`: texts of one generator; `conditional`: two generators' responses to one
+    prompt; `answers`: one generator's answers to one prompt.
+    """
+    group_size: Annotated[int, Field(ge=2)]
+    """Texts that the judge reads at once; of answers to a prompt, at most."""
+    partitions: Annotated[int, Field(ge=1, le=2)]
+    """How often every output is judged."""
+    dimensions: tuple[str, ...]
+    """The names of the grades, in the order in which `Grade.scores` holds them."""
+    modes: bool
+    """Whether valid outputs get modes; without them there is no GED."""
+    preprocessing: dict[str, Any]
+    decoding: dict[str, Any]
+    """Temperature, top_p and max_tokens of the judge."""
+
+    @classmethod
+    def of_files(cls, files: Mapping[str, bytes], where: Path) -> Profile:
+        """The profile of some files, its prompt and its settings checked."""
+        import yaml
+
+        _check_template(where / USER, files[USER])
+        try:
+            settings = load_yaml(files[SETTINGS])
+        except (yaml.YAMLError, ValueError) as error:
+            raise UserError(
+                "The profile's settings are not YAML.", where=where / SETTINGS, got=error
+            ) from None
+        what = "The profile's settings cannot be used"
+        given = settings if isinstance(settings, dict) else {}
+        return formed(cls, {**given, "files": files}, str(where / SETTINGS), what)
 
     @classmethod
     def load(cls, source: str | os.PathLike[str]) -> Profile:
@@ -109,8 +145,7 @@ class Profile:
                     expected=f"SHA-256 {listed.get(name, 'none')[:16]}..., as {MANIFEST} says",
                     fix=_new_version(path),
                 )
-        _check_template(path / USER, files[USER])
-        return cls(files, _settings(path / SETTINGS, files[SETTINGS]))
+        return cls.of_files(files, path)
 
     @cached_property
     def hash(self) -> str:
@@ -123,53 +158,14 @@ class Profile:
         return "".join(f"{sha256(self.files[name])}  {name}\n" for name in FILES)
 
     @property
-    def name(self) -> str:
-        """What the profile is called, e.g. `webtext-v1`."""
-        return self.settings["name"]
-
-    @property
-    def kind(self) -> Kind:
-        """What a group holds.
-
-        `unconditional`: texts of one generator; `conditional`: two generators' responses to one
-        prompt; `answers`: one generator's answers to one prompt.
-        """
-        return self.settings["kind"]
-
-    @property
-    def group_size(self) -> int:
-        """Texts that the judge reads at once; of answers to a prompt, at most."""
-        return self.settings["group_size"]
-
-    @property
-    def partitions(self) -> int:
-        """How often every output is judged."""
-        return self.settings["partitions"]
-
-    @property
-    def dimensions(self) -> tuple[str, ...]:
-        """The names of the grades, in the order in which `Grade.scores` holds them."""
-        return tuple(self.settings["dimensions"])
-
-    @property
-    def modes(self) -> bool:
-        """Whether valid outputs get modes; without them there is no GED."""
-        return self.settings["modes"]
-
-    @property
-    def decoding(self) -> dict[str, Any]:
-        """Temperature, top_p and max_tokens of the judge."""
-        return dict(self.settings["decoding"])
-
-    @property
     def sentinel(self) -> str:
         """What ends a document in the raw texts."""
-        return self.settings["preprocessing"]["sentinel"]
+        return self.preprocessing["sentinel"]
 
     @property
     def boundary(self) -> str:
         """What the judge reads in its place."""
-        return self.settings["preprocessing"]["boundary"]
+        return self.preprocessing["boundary"]
 
     @cached_property
     def schema(self) -> dict[str, Any]:
@@ -210,9 +206,8 @@ def import_profile(
     if out.exists() and any(out.iterdir()):
         raise UserError("The directory is not empty.", where=out, fix="name a new one")
     files = {**texts, SCHEMA: schema, SETTINGS: yaml.safe_dump(settings, sort_keys=False).encode()}
-    _check_template(Path(USER), files[USER])
     _check_schema(schema, settings)
-    profile = Profile(files, _settings(Path(SETTINGS), files[SETTINGS]))
+    profile = Profile.of_files(files, Path())
     with disk(out):
         out.mkdir(parents=True, exist_ok=True)
     for name, content in files.items():
@@ -272,46 +267,6 @@ def _content(path: Path, name: str) -> bytes:
             got=f"no file {name}",
             expected=f"{MANIFEST}, " + ", ".join(FILES),
         ) from None
-
-
-KINDS_OF_SETTINGS = {
-    "name": str,
-    "kind": str,
-    "group_size": int,
-    "partitions": int,
-    "dimensions": list,
-    "modes": bool,
-    "preprocessing": dict,
-    "decoding": dict,
-}
-
-
-def _settings(path: Path, content: bytes) -> dict[str, Any]:
-    import yaml
-
-    try:
-        settings = load_yaml(content)
-    except (yaml.YAMLError, ValueError) as error:
-        raise UserError("The profile's settings are not YAML.", where=path, got=error) from None
-    for key, kind in KINDS_OF_SETTINGS.items():
-        value = settings.get(key) if isinstance(settings, dict) else None
-        if not isinstance(value, kind):
-            raise UserError(
-                f"The profile's settings lack a usable {key!r}.",
-                where=path,
-                got=repr(value),
-                expected=kind.__name__,
-            )
-    if settings["partitions"] not in (1, 2) or settings["group_size"] < 2:
-        raise UserError(
-            "The profile's group size or number of partitions cannot be planned.",
-            where=path,
-            got=f"group_size {settings['group_size']}, partitions {settings['partitions']}",
-            expected="groups of at least 2, in 1 or 2 partitions",
-        )
-    if settings["kind"] not in get_args(Kind):
-        raise unknown_name("kind of profile", settings["kind"], get_args(Kind), where=str(path))
-    return settings
 
 
 def _check_template(path: Path, content: bytes) -> None:
