@@ -16,7 +16,7 @@ from strop.checkpoints.layout import write_random
 from strop.cli.main import run
 from strop.denoisers import dream
 from strop.errors import UserError
-from strop.instruments.cache_cells import Compared
+from strop.instruments.blocks import Compared
 from strop.samplers.caches import CacheBench
 from strop.stats.interval import revived, value_of
 from strop.verbs.cache import random_llada

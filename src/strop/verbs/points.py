@@ -161,6 +161,17 @@ def named_points(
     return found, tuple(told)
 
 
+def chosen_points(
+    ask: Ask, family: str, named: Mapping[str, Mapping[str, Any]]
+) -> tuple[dict[str, OperatingPoint], tuple[str, ...]]:
+    """The named points, or those of the axes where some were given; and what was left out."""
+    found, told = named_points(family, ask["sampler"], named)
+    if not ask["axis"]:
+        return found, told
+    along = points(family, ask["sampler"], ask["axis"], {"temperature": (1.0,)})
+    return {str(point): point for point in along.points}, along.left_out
+
+
 def _shared() -> list[str]:
     """The fields that every sampler has and an axis may vary; budgets are no axis."""
     return [one for one in SamplerSpec.model_fields if one not in ("steps", "grid", "settings")]
@@ -389,6 +400,15 @@ def measure_cells(
     """Draw and score one checkpoint's cells, in the order in which they are asked for."""
     model = load(ask, source) if model is None else model
     return score(ask, model, draw(ask, model, cells, out, n=n))
+
+
+def scored_columns(row: Measured) -> dict[str, Any]:
+    """Output by output: nats and tokens under the evaluator, and entropy."""
+    perplexity, entropy = row.of("perplexity"), row.of("entropy")
+    assert perplexity is not None  # both were scored a moment ago
+    assert entropy is not None
+    found = {name: perplexity.columns[name] for name in ("nll", "tokens")}
+    return found | {"entropy": entropy.columns["entropy"]}
 
 
 def guard_notes(found: Iterable[Measured]) -> tuple[str, ...]:

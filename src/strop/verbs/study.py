@@ -194,11 +194,11 @@ class Study(Verb):
 
 
 def _builtin() -> Iterator[Study]:
-    package = import_module("strop.verbs")
+    package, found = import_module("strop.verbs"), {}
     for module in pkgutil.iter_modules(package.__path__):
-        found = getattr(import_module(f"strop.verbs.{module.name}"), "STUDY", None)
-        if isinstance(found, Study):
-            yield found
+        members = vars(import_module(f"strop.verbs.{module.name}")).values()
+        found |= {one.name: one for one in members if isinstance(one, Study)}
+    yield from found.values()
 
 
 STUDIES: Registry[Study] = Registry("study", Study, "strop.studies", _builtin)
