@@ -120,19 +120,19 @@ def parsed(path: Path) -> Any:
         raise ValueError(str(error)) from None
 
 
-def read_json(path: Path, key: str, kind: type) -> dict[str, Any]:
+def read_json(path: Path, key: str, kind: type, fix: str | None = None) -> dict[str, Any]:
     """A JSON object of this format or an older one, with what is looked for under `key`."""
     try:
         document = parsed(path)
         if not isinstance(document, dict):
             raise ValueError("it does not hold an object")
     except FileNotFoundError:
-        raise damaged(path, MISSING) from None
+        raise damaged(path, MISSING, fix) from None
     except ValueError as error:
-        raise damaged(path, error) from None
-    check_format(document, path)
+        raise damaged(path, error, fix) from None
+    check_format(document, path, fix)
     if not isinstance(document.get(key), kind):
-        raise damaged(path, f"it has no {key!r}")
+        raise damaged(path, f"it has no {key!r}", fix)
     return document
 
 
@@ -165,11 +165,11 @@ def _fix(path: Path, why: object) -> str:
     return "restore the file, or start the run anew with `force`"
 
 
-def check_format(document: Mapping[str, Any], path: Path) -> None:
+def check_format(document: Mapping[str, Any], path: Path, fix: str | None = None) -> None:
     """Refuse a document of a newer layout."""
     made = document.get("format")
     if type(made) is not int or made < 1:
-        raise damaged(path, f"its format is {made!r}")
+        raise damaged(path, f"its format is {made!r}", fix)
     if made > FORMAT:
         raise UserError(
             "This run was made by a newer version of strop.",

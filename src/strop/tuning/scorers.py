@@ -98,8 +98,8 @@ def judge_scorer(folder: Path, judge: str, seed: int) -> Scorer:
 def _judged(place: Path, texts: list[str], judge: str, seed: int) -> NDArray[np.float64]:
     """The quality of every text of one group."""
     from strop.groupeval import Profile, Source, judge_run, make_plan
-    from strop.groupeval.directory import write_plan
     from strop.groupeval.scores import by_cell
+    from strop.groupeval.series import write_plan
 
     if len(texts) % GROUP:
         raise UserError(

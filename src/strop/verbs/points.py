@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from strop.errors import UserError, unknown_name
 from strop.measure.known import Late
 from strop.records import SAMPLERS, default_sampler
-from strop.served.probed import notes_on
+from strop.served.address import notes_on
 from strop.spec import OperatingPoint, PromptSpec, SamplerSpec, swept
 from strop.table import Column, Pivot, Table
 from strop.tuning.space import fitting
@@ -492,8 +492,8 @@ def judge_texts(
     `prompts` are what the texts answer, under a profile that shows them.
     """
     from strop.groupeval import Profile, Source, judge_run, list_series, load_judgments, make_plan
-    from strop.groupeval.directory import write_plan
     from strop.groupeval.inputs import fitted
+    from strop.groupeval.series import write_plan
 
     known = Profile.load(profile)
     asked = None if prompts is None else tuple(prompts)

@@ -20,7 +20,7 @@ from strop.engine.plan import Elsewhere, Progress
 from strop.engine.workers import keep_workers
 from strop.errors import UserError
 from strop.registry import Registry
-from strop.served.probed import notes_of
+from strop.served.address import notes_of
 from strop.served.serving import served_as
 from strop.table import Table
 from strop.verbs.parameters import refuse_usual_evaluator
