@@ -28,13 +28,11 @@ from typing import Any, TypeVar
 import numpy as np
 
 from strop.groupeval.bootstrap import partition_weights, replicate, score
-from strop.groupeval.directory import write_plan
-from strop.groupeval.inputs import Source
 from strop.groupeval.judgments import load_judgments
-from strop.groupeval.plan import make_plan
+from strop.groupeval.plan import Source, make_plan
 from strop.groupeval.profile import Profile, sha256
 from strop.groupeval.scores import JudgedCell, by_cell
-from strop.groupeval.series import Series
+from strop.groupeval.series import Series, write_plan
 from strop.groupeval.verdict import Grade, GroupVerdict
 from strop.spec import JudgeSpec
 

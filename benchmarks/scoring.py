@@ -22,7 +22,7 @@ import torch
 
 from sampling import alternate
 from strop.instruments.cost import PeakMemory
-from strop.measure.causal import Evaluator, EvaluatorRecipe
+from strop.measure.evaluator import Evaluator, EvaluatorRecipe
 from strop.measure.perplexity import score_readings
 from strop.measure.spans import Reading
 from strop.spec import EvaluatorSpec

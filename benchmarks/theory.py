@@ -26,10 +26,9 @@ from typing import Any, TypeVar
 import numpy as np
 
 from strop.theory.accounting import account
-from strop.theory.denoiser import Conditionals
-from strop.theory.random_targets import run_study
 from strop.theory.sampler import LawProblem, output_by_paths, output_by_subsets
-from strop.theory.target import Target
+from strop.theory.schedules import run_study
+from strop.theory.target import Conditionals, Target
 from strop.theory.temperature import direction
 from strop.theory.verification import verify_all
 

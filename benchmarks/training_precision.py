@@ -21,8 +21,7 @@ import torch
 from strop.errors import UserError
 from strop.training.model import Diffusion, attend_plainly, build, compile_blocks
 from strop.training.objective import any_order_noise
-from strop.training.optimizers import averaged, optimizers_of
-from strop.training.parallel import network_dtype
+from strop.training.optimizers import averaged, network_dtype, optimizers_of
 from strop.training.spec import TrainSpec, read_spec
 
 VOCABULARY = 4096

@@ -32,7 +32,7 @@ from strop.comparing import (
     common_length,
     compare,
 )
-from strop.theory.chain import Chain
+from strop.theory.accounting import Chain
 from strop.verbs.collapse import best_pair
 from strop.verbs.points import TEMPERATURES
 

@@ -117,7 +117,7 @@ def strop(cwd: Path, *words: object, **environment: str) -> Ended:
 def programs(place: Path, quick: bool) -> Count:
     """What a model might write, in the sandbox: none may pass, get out or stay."""
     from strop.tasks import Limits, find_box
-    from strop.tasks.trial import trial
+    from strop.tasks.sandbox import trial
     from tasks.drills import DRILLS
 
     count = Count()
@@ -572,7 +572,7 @@ def _memory(pid: int) -> int:
 DRILLS = (programs, servers, checkpoints, kills, places, soak)
 LONGEST_FIRST = (soak, kills, places, servers, checkpoints, programs)
 SIDE_BY_SIDE = 2
-IMPORTED = ("strop.assets", "strop.store", "strop.tasks.trial")
+IMPORTED = ("strop.assets", "strop.store", "strop.tasks.sandbox")
 IMPORTED += ("pools", "scripted_server", "tasks.drills")
 """Before there are threads: two that import the same thing at once may see half of it."""
 

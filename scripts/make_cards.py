@@ -10,18 +10,19 @@ import sys
 from pathlib import Path
 
 from strop.disk import write
-from strop.groupeval.card import (
+from strop.groupeval.offline import VERSIONS, offline_client, offline_spec, pieces
+from strop.groupeval.people import shipped_groups
+from strop.groupeval.profile import Profile
+from strop.groupeval.validation import (
     CARDS,
+    JudgedGroups,
     control_groups,
     controlled,
     effects,
     make_card,
     said_of,
+    validate,
 )
-from strop.groupeval.offline import VERSIONS, offline_client, offline_spec, pieces
-from strop.groupeval.people import shipped_groups
-from strop.groupeval.profile import Profile
-from strop.groupeval.validation import JudgedGroups, validate
 from strop.verbs.judging import VALIDATE
 from strop.verbs.validate import DATA, KEPT, PROFILE, KnownVectors
 

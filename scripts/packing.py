@@ -22,10 +22,9 @@ from strop.denoisers.load import load_model
 from strop.denoisers.tokenizer import TextCodec
 from strop.disk import disk
 from strop.errors import CheckFailed
-from strop.training.evaluate import HeldOutLoss, held_out_losses, summary
-from strop.training.model import BothWays, Causal, Diffusion, Trainable
+from strop.training.batches import HeldOutLoss, held_out_losses, summary
+from strop.training.model import BothWays, Causal, Diffusion, Trainable, save_network
 from strop.training.objective import Noise
-from strop.training.save import save_network
 from strop.training.shards import ShardRows, Shards
 
 TOLERANCE = 5e-4

@@ -119,7 +119,7 @@ FAULTS = (
     # store and engine
     Fault(
         "scores that are added later stand in the wrong rows",
-        "store/scores.py",
+        "store/tables.py",
         "name: np.concatenate([values, new.columns[name][fresh]])[order]",
         "name: np.concatenate([values, new.columns[name][fresh]])",
         ("tests/test_scores.py::test_what_is_added_is_read",),
@@ -325,7 +325,7 @@ FAULTS = (
     ),
     Fault(
         "what follows the first document of a text is read",
-        "measure/outside.py",
+        "measure/cells.py",
         "metric = perplexity_metric(evaluator, policy, name=TOKENS)",
         'metric = perplexity_metric(evaluator, "full-stream", name=TOKENS)',
         ("tests/verbs/test_points.py::test_nothing_behind_the_first_document_is_read",),

@@ -11,7 +11,7 @@ import yaml
 from strop.cli.main import run as strop
 from strop.spec import CheckpointSpec
 from strop.store.documents import load_yaml
-from strop.tasks.run_folder import Entrant, label_of
+from strop.tasks.outcome import Entrant, label_of
 
 
 @pytest.mark.parametrize(

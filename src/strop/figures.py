@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import io
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import matplotlib
 from matplotlib.axes import Axes
+from matplotlib.axis import Axis
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
@@ -39,11 +40,15 @@ STYLE: Any = {
 }
 
 
-def panels(rows: int, height: float) -> tuple[Figure, list[Axes]]:
-    """A figure of one column with panels below each other."""
-    figure = Figure(figsize=(COLUMN, height), layout="constrained")
-    axes = figure.subplots(rows, 1, squeeze=False)
-    return figure, [row[0] for row in axes]
+def panels(
+    rows: int, height: float, across: int = 1, wide: float = 1, **share: Any
+) -> tuple[Figure, list[Axes]]:
+    """A figure, `wide` columns of a page wide, with panels below and beside each other."""
+    figure = Figure(figsize=(wide * COLUMN, height), layout="constrained")
+    axes = list(figure.subplots(rows, across, squeeze=False, **share).flat)
+    for one in axes:
+        tidy(one)
+    return figure, axes
 
 
 def tidy(axes: Axes) -> None:
@@ -79,6 +84,27 @@ def steps_axis(axes: Axes, steps: Iterable[int]) -> None:
     axes.set_xscale("log", base=2)
     axes.set_xticks(ticks, [f"{m:,}" for m in ticks], rotation=0 if len(ticks) < 8 else 45)
     axes.minorticks_off()
+
+
+def grouped(
+    rows: Iterable[Mapping[str, Any]], *keys: str
+) -> dict[tuple[Any, ...], list[Mapping[str, Any]]]:
+    """Rows by the values of some keys: what is one line of a figure."""
+    found: dict[tuple[Any, ...], list[Mapping[str, Any]]] = {}
+    for row in rows:
+        found.setdefault(tuple(row[key] for key in keys), []).append(row)
+    return found
+
+
+def plain_ticks(axis: Axis, ticks: Sequence[float]) -> None:
+    """These values, written as they are, and nothing between them."""
+    axis.set_ticks(ticks, [f"{tick:g}" for tick in ticks])
+    axis.axes.minorticks_off()
+
+
+def bars(axes: Axes, x: Sequence[float], found: Sequence[Interval], **look: Any) -> None:
+    """Values with their intervals."""
+    axes.errorbar(x, [one.value for one in found], errors(found), **look)
 
 
 def errors(found: Sequence[Interval]) -> Any:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, fields
 from html import escape
 from typing import TYPE_CHECKING, Any
 
-from strop.stats.interval import Interval, plain, revived
+from strop.stats.interval import Interval
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -338,3 +338,37 @@ def _said(one: Any) -> dict[str, Any]:
 def _tuples(document: Mapping[str, Any]) -> dict[str, Any]:
     """JSON has lists where the records have tuples."""
     return {k: tuple(v) if isinstance(v, list) else v for k, v in document.items()}
+
+
+NUMBERS = {"value", "low", "high"}
+KEYS = {one.name for one in fields(Interval)}
+
+
+def plain(content: Any) -> Any:
+    """With every interval and schedule in it, however deep, as JSON has it."""
+    from strop.spec import Cooling
+
+    if isinstance(content, Interval):
+        return content.document()
+    if isinstance(content, Cooling):
+        return str(content)
+    if isinstance(content, Mapping):
+        return {key: plain(value) for key, value in content.items()}
+    if isinstance(content, (list, tuple)):
+        return [plain(value) for value in content]
+    return content
+
+
+def revived(content: Any) -> Any:
+    """What `plain` was given: every object with the keys of an interval is one."""
+    if isinstance(content, Mapping):
+        if NUMBERS <= content.keys() <= KEYS:
+            return Interval.read(content)
+        return {key: revived(value) for key, value in content.items()}
+    if isinstance(content, list):
+        return [revived(value) for value in content]
+    if isinstance(content, str) and content.startswith(("linear/", "late/")):
+        from strop.spec import Cooling
+
+        return Cooling.of(content)
+    return content

@@ -21,7 +21,7 @@ from strop.draw.worker import MOST, ModelJob, largest_batch, unit_of_auto, what_
 from strop.engine import Engine, rays
 from strop.engine.devices import _threads, failure
 from strop.engine.plan import WORKERS
-from strop.engine.worker import ModelSlot
+from strop.engine.workers import ModelSlot
 from strop.errors import UserError, out_of_memory
 from strop.instruments.gpu import loaded, source
 from strop.instruments.pretend import cuda_said, moved, pretended

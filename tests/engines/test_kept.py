@@ -18,7 +18,7 @@ from strop import verbs
 from strop.cli.main import run as run_command
 from strop.engine import Engine
 from strop.engine.devices import Processes
-from strop.engine.progress import Silent
+from strop.engine.plan import Silent
 from strop.engine.workers import keep_workers
 from strop.instruments import posterior
 from strop.spec import CellSpec

@@ -14,12 +14,9 @@ import pyarrow as pa
 import pytest
 
 from strop.engine import LOCAL, Unit, cut, workers
-from strop.engine.blocks import BlockRows, Blocks
-from strop.engine.outputs import MemoryRows, OutputRows
-from strop.engine.progress import Silent
-from strop.engine.sink import FLUSH_SECONDS, TAKEN, CellRows, Sink
-from strop.engine.worker import Event
-from strop.engine.workers import run_by, run_here, run_units
+from strop.engine.plan import Silent
+from strop.engine.sink import FLUSH_SECONDS, TAKEN, CellRows, MemoryRows, OutputRows, Sink
+from strop.engine.workers import BlockRows, Blocks, Event, run_by, run_here, run_units
 from strop.errors import UserError
 from strop.measure.score import FLUSH_SHARE, Outputs, ScoreRows, Scoring, score_sink
 from strop.pool import Output

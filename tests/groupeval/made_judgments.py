@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from strop.groupeval import portable
+from strop.groupeval.judgments import portable_text
 from strop.groupeval.verdict import Confidence, Grade, GroupVerdict
 
 ZERO = (0, 0, 0, 0)
@@ -61,7 +61,7 @@ def random_verdicts(
 
 
 def write(path: Path, verdicts: list[GroupVerdict]) -> Path:
-    path.write_text(portable.text(verdicts))
+    path.write_text(portable_text(verdicts))
     return path
 
 

@@ -6,10 +6,9 @@ import json
 from pathlib import Path
 from typing import Any
 
-from strop.groupeval.directory import write_plan
-from strop.groupeval.inputs import Source
-from strop.groupeval.plan import Sheet, make_plan
+from strop.groupeval.plan import Sheet, Source, make_plan
 from strop.groupeval.profile import Profile
+from strop.groupeval.series import write_plan
 
 SUBJECTS = ("bridge", "oven", "camera", "harbour", "violin", "orchard", "glacier", "ledger")
 

@@ -17,7 +17,7 @@ from typing import Any
 
 from pools import verdict
 
-from strop.groupeval.form import PROBE
+from strop.groupeval.endpoint import PROBE
 from strop.groupeval.profile import Profile
 
 

@@ -7,11 +7,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from strop.groupeval.directory import write_plan
-from strop.groupeval.inputs import Source
-from strop.groupeval.plan import Sheet, make_plan
+from strop.groupeval.plan import Sheet, Source, make_plan
 from strop.groupeval.profile import Profile
-from strop.groupeval.series import Series
+from strop.groupeval.series import Series, write_plan
 from strop.spec import JudgeSpec
 
 HOSTILE = "</script><script>window.broken = 1</script><img src=x onerror='window.broken = 1'>"

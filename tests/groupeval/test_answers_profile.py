@@ -18,6 +18,7 @@ from ged_formula import ged_of_counts
 from strop.cli.main import run as command
 from strop.errors import UserError
 from strop.groupeval import Judgments, load_judgments, open_plan, reliability, run, score
+from strop.groupeval.bootstrap import compare
 from strop.groupeval.by_prompt import (
     WIDE,
     difference_over_prompts,
@@ -25,12 +26,10 @@ from strop.groupeval.by_prompt import (
     share_over_prompts,
     too_skewed,
 )
-from strop.groupeval.comparison import compare
 from strop.groupeval.human import human_page
-from strop.groupeval.inputs import Source, fitted, read_inputs
-from strop.groupeval.payload import messages
-from strop.groupeval.plan import make_plan
-from strop.groupeval.profile import Profile
+from strop.groupeval.inputs import fitted, read_inputs
+from strop.groupeval.plan import Source, make_plan
+from strop.groupeval.profile import Profile, messages
 from strop.groupeval.scores import PlannedGroups
 from strop.groupeval.series import Series
 from strop.groupeval.verdict import GroupVerdict

@@ -11,8 +11,12 @@ from pools import planned
 from strop.cli.main import run as command
 from strop.errors import UserError
 from strop.groupeval import JudgeSpec, judge_run
-from strop.groupeval.card import (
+from strop.groupeval.offline import VERSIONS, offline_client, offline_spec
+from strop.groupeval.people import RatedGroup, shipped_groups
+from strop.groupeval.profile import Profile
+from strop.groupeval.validation import (
     CARDS,
+    JudgedGroups,
     asked_again,
     card_of,
     card_rows,
@@ -20,11 +24,8 @@ from strop.groupeval.card import (
     effects,
     read_card,
     said_of,
+    validate,
 )
-from strop.groupeval.offline import VERSIONS, offline_client, offline_spec
-from strop.groupeval.people import RatedGroup, shipped_groups
-from strop.groupeval.profile import Profile
-from strop.groupeval.validation import JudgedGroups, validate
 from strop.groupeval.verdict import Grade, GroupVerdict, NoVerdict
 
 ANSWERS = Profile.load("answers-v1")

@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 from made_judgments import group, random_verdicts, write
 
 from strop.errors import UserError
-from strop.groupeval.bootstrap import score
-from strop.groupeval.comparison import compare
+from strop.groupeval.bootstrap import compare, score
 from strop.groupeval.judgments import Judgments, load_judgments
 from strop.groupeval.scores import PlannedGroups
 from strop.groupeval.trust import (

@@ -219,15 +219,16 @@ def test_labels_as_they_are_written(tmp_path: Path) -> None:
     path.write_text("\n".join(lines), encoding="utf-8-sig")
     assert read_labels(path) == {("é", 0): True, ("é", 1): False}
     for wrong, what in (
-        ("x" * 121, "cannot be read"),
+        ("x" * 121, "not JSON"),
         (lines[3].replace("1,", "0,"), "two labels"),
     ):
         path.write_text("\n".join([*lines, wrong]), encoding="utf-8")
         with pytest.raises(UserError, match=what) as caught:
             read_labels(path)
-        assert (caught.value.where, caught.value.got) == (f"{path}, line 6", wrong[:120])
+        assert caught.value.where == f"{path}, line 6"
+        assert wrong[:60] in str(caught.value.got)
     path.write_bytes(b"\xff\xfe\xff")
-    with pytest.raises(UserError, match="cannot be read"):
+    with pytest.raises(UserError, match="not UTF-8"):
         read_labels(path)
     for wrong in ('{"cell": 1, "index": 0, "success": true}', '{"index": 0, "success": true}'):
         path.write_text(wrong)

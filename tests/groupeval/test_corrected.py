@@ -13,9 +13,8 @@ from scipy.stats import norm
 from strop.cli.main import run as command
 from strop.errors import UserError
 from strop.groupeval import JudgeSpec, judge_run
-from strop.groupeval.corrected import FILE, correct_series, corrected, mark_first, marked
-from strop.groupeval.directory import open_plan
-from strop.groupeval.series import Series
+from strop.groupeval.labelled import FILE, correct_series, corrected, mark_first, marked
+from strop.groupeval.series import Series, open_plan
 
 TRUTH = float(norm.expect(lambda x: min(max(x, 0), 10), loc=6, scale=2))
 """The mean of normal(6, 2) cut to 0 .. 10."""

@@ -13,9 +13,8 @@ from made_judgments import random_verdicts
 from pools import source
 
 from strop.groupeval.bootstrap import score
-from strop.groupeval.inputs import Source
 from strop.groupeval.judgments import Judgments
-from strop.groupeval.plan import make_plan
+from strop.groupeval.plan import Source, make_plan
 from strop.groupeval.profile import Profile, canonical, sha256
 from strop.groupeval.scores import PlannedGroups
 

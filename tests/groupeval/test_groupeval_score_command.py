@@ -13,7 +13,7 @@ from small_runs import INVALID, grades, judged, planned, pools
 from strop import export
 from strop.cli.main import run as command
 from strop.errors import UserError
-from strop.groupeval.directory import open_plan
+from strop.groupeval.series import open_plan
 from strop.page.tables import judged_series
 from strop.verbs.judging import copied_texts
 

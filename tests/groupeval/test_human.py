@@ -12,10 +12,9 @@ import pytest
 from small_runs import HOSTILE, INVALID, answer, grades, judged, planned, pools
 
 from strop.errors import UserError
-from strop.groupeval.directory import open_plan
 from strop.groupeval.human import human_csv, human_page, import_answers
 from strop.groupeval.profile import FILES, PROFILES, Profile, sha256
-from strop.groupeval.series import Series
+from strop.groupeval.series import Series, open_plan
 from strop.groupeval.verdict import GroupVerdict
 from strop.spec import JudgeSpec
 

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 from small_runs import planned, pools
 
-from strop.groupeval.directory import open_plan
 from strop.groupeval.human import human_page, import_answers
+from strop.groupeval.series import open_plan
 
 pytestmark = pytest.mark.browser
 

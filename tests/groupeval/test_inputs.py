@@ -12,7 +12,8 @@ import pytest
 from pools import jsonl, texts
 
 from strop.errors import UserError
-from strop.groupeval.inputs import Source, fitted, read_inputs
+from strop.groupeval.inputs import fitted, read_inputs
+from strop.groupeval.plan import Source
 from strop.groupeval.profile import Profile
 from strop.pool import Output
 from strop.spec import CellSpec, CheckpointSpec, GeneratorSpec, SamplerSpec

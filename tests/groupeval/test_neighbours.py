@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from strop.cli.main import run
-from strop.groupeval.novelty import distinct_k, utility_k
+from strop.groupeval.by_prompt import distinct_k, utility_k
 from strop.groupeval.profile import PROFILES, Profile
 from strop.groupeval.verdict import Grade, GroupVerdict
 

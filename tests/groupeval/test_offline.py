@@ -174,7 +174,7 @@ def test_of_a_task_it_counts_form_and_not_success() -> None:
 
 
 def test_other_profiles_are_beyond_it() -> None:
-    other = replace(TASK, settings={**TASK.settings, "name": "x", "dimensions": ["charm"] * 4})
+    other = replace(TASK, name="x", dimensions=("charm",) * 4)
     with pytest.raises(UserError, match="cannot use the profile x"):
         offline_client(offline_spec(other), other)
     with pytest.raises(UserError, match="features"):

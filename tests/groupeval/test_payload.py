@@ -11,8 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pools import planned
 
-from strop.groupeval.payload import encode, messages, preprocess
-from strop.groupeval.profile import Profile
+from strop.groupeval.profile import Profile, encode, messages, preprocess
 from strop.groupeval.series import Series
 from strop.spec import JudgeSpec
 

@@ -15,9 +15,8 @@ from hypothesis import strategies as st
 from pools import source
 
 from strop.errors import UserError
-from strop.groupeval.groups import PLANTED, partitions, reused_pairs
-from strop.groupeval.inputs import Source, fitted
-from strop.groupeval.plan import Plan, Texts, make_plan
+from strop.groupeval.inputs import fitted
+from strop.groupeval.plan import PLANTED, Plan, Source, Texts, make_plan, partitions, reused_pairs
 from strop.groupeval.profile import Profile
 
 PROFILE = Profile.load("webtext-v1")
@@ -269,7 +268,7 @@ def test_a_sheet_that_cannot_be_is_refused(changes: dict[str, list[str]], told: 
 
 
 def test_controls_need_room_and_an_unconditional_profile() -> None:
-    few = replace(PROFILE, settings={**PROFILE.settings, "group_size": len(PLANTED) + 1})
+    few = replace(PROFILE, group_size=len(PLANTED) + 1)
     with pytest.raises(UserError, match="too small for controls") as caught:
         make_plan([source("a", 8)], few, controls=1)
     assert caught.value.expected == f"at least {len(PLANTED) + 2} texts per group"

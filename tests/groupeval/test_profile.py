@@ -10,8 +10,8 @@ import pytest
 from pools import planned
 
 from strop.errors import UserError
-from strop.groupeval.directory import PROFILE, open_plan
 from strop.groupeval.profile import FILES, MANIFEST, PROFILES, Profile
+from strop.groupeval.series import PROFILE, open_plan
 
 FROZEN = {
     "webtext-v1": "81f3ac2492bac136222940a62f59a83bed30e6010dc5d7a14aaed8b65594911e",
@@ -69,9 +69,14 @@ def test_a_profile_that_cannot_work_is_refused(copy: Path) -> None:
     for name, old, new, told in (
         ("user.md", "$data", "the texts", "places to fill in"),
         ("user.md", "$count", "$5", "places to fill in"),
-        ("profile.yaml", "partitions: 2", "partitions: 3", "cannot be planned"),
-        ("profile.yaml", "kind: unconditional", "kind: other", "no kind of profile"),
-        ("profile.yaml", "modes: true", "modes: 3", "usable 'modes'"),
+        ("profile.yaml", "partitions: 2", "partitions: 3", "partitions"),
+        (
+            "profile.yaml",
+            "kind: unconditional",
+            "kind: other",
+            "'unconditional', 'conditional' or 'answers'",
+        ),
+        ("profile.yaml", "modes: true", "modes: 3", "modes"),
     ):
         right = (copy / name).read_text()
         assert old in right

@@ -15,9 +15,8 @@ from jsonschema import Draft202012Validator
 from pools import planned, reply, verdict
 
 from strop.errors import UserError
-from strop.groupeval.directory import open_plan
 from strop.groupeval.profile import Profile
-from strop.groupeval.series import Series, list_series
+from strop.groupeval.series import Series, list_series, open_plan
 from strop.groupeval.verdict import GroupVerdict, NoVerdict, _surely_fits, read_reply
 from strop.served.cost import usage
 from strop.spec import JudgeSpec
@@ -146,9 +145,8 @@ def test_the_blinding_is_undone_in_display_order(tmp_path: Path) -> None:
 
 
 def test_task_verdicts_come_apart_by_generator(tmp_path: Path) -> None:
-    from strop.groupeval.directory import write_plan
-    from strop.groupeval.inputs import Source
-    from strop.groupeval.plan import make_plan
+    from strop.groupeval.plan import Source, make_plan
+    from strop.groupeval.series import write_plan
 
     profile = Profile.load("task-v1")
     prompts = ("one?", "two?", "three?")

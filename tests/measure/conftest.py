@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 from evaluators import write_gpt2
 
-from strop.measure.causal import Evaluator
-from strop.measure.evaluator import load_evaluator
+from strop.measure.evaluator import Evaluator, load_evaluator
 
 
 @pytest.fixture(scope="session")

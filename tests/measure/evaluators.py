@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 import strop
-from strop.measure.causal import Evaluator
+from strop.measure.evaluator import Evaluator
 from strop.measure.spans import Passage
 
 GPT2 = Path(strop.__file__).parent / "assets" / "gpt2"

@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 
 from strop.measure.frame import BY_PROMPT, Measured, PartialScore, perplexity_ratio
-from strop.measure.metric import CALLS, ENTROPY, PERPLEXITY
-from strop.measure.rows import PoolRows
+from strop.measure.metric import CALLS, ENTROPY, PERPLEXITY, PoolRows
 from strop.prompts import Canvas, Canvases
 from strop.spec import CellSpec, CheckpointSpec, GeneratorSpec, MetricSpec, PromptSpec, SamplerSpec
 from strop.stats.jackknife import student

@@ -8,19 +8,18 @@ import numpy as np
 import pytest
 
 from made_runs import cell_spec, made_cell, output
-from strop.measure.documents import (
+from strop.measure.entropy import entropy, prefix_entropy
+from strop.measure.frame import Measured, cut_notes, read_cell
+from strop.measure.guard import (
     CutOutputs,
+    Guard,
     document_entropy,
     documents,
     end_token,
     first_document,
+    guard,
 )
-from strop.measure.entropy import entropy, prefix_entropy
-from strop.measure.frame import Measured, cut_notes, read_cell
-from strop.measure.guard import Guard, guard
-from strop.measure.metric import ENTROPY, PERPLEXITY
-from strop.measure.number import Number
-from strop.measure.rows import PoolRows
+from strop.measure.metric import ENTROPY, PERPLEXITY, Number, PoolRows
 from strop.measure.spans import END_OF_TEXT
 from strop.spec import MetricSpec, PromptSpec, SpanPolicy
 

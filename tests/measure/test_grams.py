@@ -8,8 +8,8 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from strop.measure.grams import Grams, count
-from strop.measure.rows import PoolRows
+from strop.measure.entropy import Grams, count
+from strop.measure.metric import PoolRows
 
 
 def slow(ids: np.ndarray, sizes: tuple[int, ...], n: int) -> Grams:

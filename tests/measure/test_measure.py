@@ -11,8 +11,7 @@ import pytest
 from made_runs import cell_spec, made_cell, output
 from strop.errors import UserError
 from strop.measure.cells import Scorers, measure
-from strop.measure.metric import CALLS, ENTROPY, GEQ, PERPLEXITY, SECONDS, VENDI
-from strop.measure.number import Number
+from strop.measure.metric import CALLS, ENTROPY, GEQ, PERPLEXITY, SECONDS, VENDI, Number
 from strop.spec import MetricSpec
 from strop.store import Cell
 

@@ -13,8 +13,7 @@ from evaluators import END, END_ID, HAND_MADE, outputs_of, write_gpt2
 from strop.errors import UserError
 from strop.measure import perplexity as module
 from strop.measure.aggregates import statistics
-from strop.measure.causal import Evaluator
-from strop.measure.evaluator import load_evaluator
+from strop.measure.evaluator import Evaluator, load_evaluator
 from strop.measure.perplexity import (
     TOKENS,
     perplexity_columns,
@@ -188,7 +187,7 @@ def test_the_head_in_slices_is_the_head(
     texts = list(HAND_MADE.values())
     assert evaluator.sliced
     whole = columns_of(evaluator, "full-stream", texts)["nll"]
-    monkeypatch.setattr("strop.measure.causal.HEAD_ENTRIES", 3 * 50257)
+    monkeypatch.setattr("strop.measure.evaluator.HEAD_ENTRIES", 3 * 50257)
     np.testing.assert_allclose(columns_of(evaluator, "full-stream", texts)["nll"], whole, rtol=1e-6)
     at_once = Evaluator(**{**vars(evaluator), "sliced": False})
     np.testing.assert_allclose(columns_of(at_once, "full-stream", texts)["nll"], whole, rtol=1e-6)

@@ -22,8 +22,7 @@ from strop.instruments.posterior import (
 )
 from strop.samplers.machinery.grid import reveal_grid
 from strop.spec import SamplerSpec
-from strop.theory.accounting import account, loss_profile, token_losses
-from strop.theory.chain import random_chain
+from strop.theory.accounting import account, loss_profile, random_chain, token_losses
 from strop.theory.sampler import LawProblem
 from strop.theory.target import Target
 

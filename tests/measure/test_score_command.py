@@ -14,8 +14,7 @@ from evaluators import HAND_MADE
 
 from strop.cli.main import run as run_command
 from strop.errors import UserError
-from strop.measure.causal import Evaluator
-from strop.measure.evaluator import load_evaluator
+from strop.measure.evaluator import Evaluator, load_evaluator
 from strop.measure.perplexity import perplexity_columns, perplexity_metric, score_perplexity
 from strop.measure.score import score_cell
 from strop.measure.spans import Passage

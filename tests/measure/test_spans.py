@@ -18,7 +18,7 @@ from made_runs import cell_spec, made_cell, output
 from strop.errors import UserError
 from strop.measure import perplexity as module
 from strop.measure.aggregates import statistics
-from strop.measure.causal import EvaluatorRecipe
+from strop.measure.evaluator import EvaluatorRecipe
 from strop.measure.perplexity import (
     TOKENS,
     PerplexityJob,
@@ -31,7 +31,6 @@ from strop.measure.perplexity import (
 from strop.measure.score import Outputs
 from strop.measure.spans import (
     END_OF_TEXT,
-    POLICIES,
     Passage,
     Reading,
     Stretch,
@@ -183,11 +182,6 @@ def test_answers_are_scored_behind_their_prompts(parts: tuple[str, ...], retoken
         evaluator: Any = Bytes()
         [span] = answer_spans([answer], policy, evaluator, retokenise=retokenise)
         assert told_of(span, evaluator) == expected
-
-
-def test_every_policy_is_told_in_words() -> None:
-    for policy in POLICIES.values():
-        assert all(isinstance(said, str) and said for said in vars(policy).values())
 
 
 def test_what_a_tokenizer_puts_before_a_text_is_context_of_its_first_token() -> None:
@@ -556,8 +550,8 @@ def test_prompts_are_context_and_the_public_code_knows_none(tmp_path: Path) -> N
 def test_another_process_loads_the_same_evaluator(monkeypatch: pytest.MonkeyPatch) -> None:
     evaluator: Any = Bytes()
     metric = perplexity_metric(evaluator, "full-stream")
-    wanted = module._Wanted((metric,), (None,), (9,))
-    job = PerplexityJob(EvaluatorRecipe("there", "main", "bfloat16"), wanted)
+    recipe = EvaluatorRecipe("there", "main", "bfloat16")
+    job = PerplexityJob((metric,), (None,), (9,), recipe)
     calls: list[Any] = []
     loads = "strop.measure.evaluator."
     monkeypatch.setattr(loads + "check_evaluator", lambda *given: calls.append(given))

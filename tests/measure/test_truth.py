@@ -9,12 +9,10 @@ from strop import SamplerSpec
 from strop.draw import sample
 from strop.language import Language
 from strop.language.reading import truth
-from strop.measure.cells import measure
+from strop.measure.cells import _entropy, measure
 from strop.measure.entropy import entropy
 from strop.measure.guard import MOST, default_guard
-from strop.measure.metric import MODES, VIOLATIONS
-from strop.measure.rows import PoolRows
-from strop.measure.truth import _entropy
+from strop.measure.metric import MODES, VIOLATIONS, PoolRows
 from strop.store import Run
 
 

@@ -15,8 +15,7 @@ from matplotlib.figure import Figure
 
 from strop.measure.frame import Measured, PartialScore, Score
 from strop.measure.guard import MARKS, Guard
-from strop.measure.metric import CALLS, ENTROPY, PERPLEXITY, REPETITION
-from strop.measure.rows import PoolRows
+from strop.measure.metric import CALLS, ENTROPY, PERPLEXITY, REPETITION, PoolRows
 from strop.page.data import AuditPart, CellGroup, JudgedSeries, Provenance, Report, Shown, StudyPart
 from strop.page.tables import COLUMNS
 from strop.spec import (

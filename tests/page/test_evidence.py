@@ -20,7 +20,7 @@ from strop.page import gather, render
 from strop.page.data import Report
 from strop.page.evidence import apart, judged_groups, task_answers
 from strop.tasks import results
-from strop.theory.two_bits import pair
+from strop.theory.temperature import pair
 
 
 @pytest.fixture(scope="module")

@@ -29,8 +29,7 @@ from synthetic import (
 )
 
 from strop.errors import UserError
-from strop.measure.documents import CutOutputs
-from strop.measure.guard import MARKS
+from strop.measure.guard import MARKS, CutOutputs
 from strop.page import render, write
 from strop.page.data import AuditPart, CellGroup, Report, Shown, StudyPart, place, replaced
 from strop.page.figures import MOST_LINES, drawings

@@ -26,7 +26,7 @@ from strop.measure.entropy import entropy
 from strop.rng import derive_seed
 from strop.served import serving as served_how
 from strop.served.address import ServerAddress
-from strop.served.journal import Journal
+from strop.served.cost import Journal
 from strop.spec import OperatingPoint, SamplerSpec, label
 from strop.store import Run
 from strop.tuning.space import Space

@@ -12,8 +12,8 @@ import sys
 import pytest
 
 from strop.spec import Cooling
-from strop.stats.interval import Interval, plain, revived, value_of
-from strop.table import Column, Pivot, Table
+from strop.stats.interval import Interval, value_of
+from strop.table import Column, Pivot, Table, plain, revived
 
 WHOLE = Interval(2.0, 1.5, 2.75, 0.9, 12, "jackknife")
 USUAL = Interval(0.25, -0.5, 1.0)

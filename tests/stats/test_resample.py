@@ -186,20 +186,15 @@ def test_coverage_of_a_ratio_and_its_negative_control() -> None:
     assert narrow / 200 < 0.85
 
 
-def test_paired_ratios_cancel_what_the_outputs_share() -> None:
+def test_ratios_resample_both_sides_apart() -> None:
     x = np.random.default_rng(0).gamma(2, 1, 40)
-    paired = ratio(mean(2 * x), mean(x), paired=True, replicates=200)
     apart = ratio(mean(2 * x), mean(x), replicates=200)
-    assert paired is not None
     assert apart is not None
-    assert paired.low == pytest.approx(2) == pytest.approx(paired.high)
     assert apart.half > 0.15
-    assert (paired.how, apart.how, apart.n) == ("paired bootstrap", "bootstrap", 40)
+    assert (apart.how, apart.n) == ("bootstrap", 40)
     fewer = ratio(mean(x), mean(x[:30]), replicates=200)
     assert fewer is not None
     assert fewer.n == 30
-    with pytest.raises(UserError, match="equal numbers"):
-        ratio(mean(x), mean(x[:3]), paired=True)
 
 
 def test_what_is_not_defined_is_none() -> None:

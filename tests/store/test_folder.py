@@ -21,7 +21,7 @@ from strop.pool import Output
 from strop.spec import CellSpec, CheckpointSpec, GeneratorSpec, SamplerSpec
 from strop.store import KINDS, Folder, Run, StudyFolder, read_mark, study_result
 from strop.tasks import TASKS
-from strop.tasks.run_folder import Entrant, TaskRun
+from strop.tasks.outcome import Entrant, TaskRun
 from strop.verbs.ls import find
 
 ASKED = {"n": 3, "seed": 1}

@@ -19,9 +19,8 @@ import strop
 from strop.cli.main import run
 from strop.errors import CheckFailed, UserError
 from strop.tasks import TASKS, Limits, Verdict, check_task, find_box
-from strop.tasks.sandbox import seccomp_filter
+from strop.tasks.sandbox import probe, seccomp_filter, trial
 from strop.tasks.task import Item
-from strop.tasks.trial import probe, trial
 from tasks.processes import below, running
 
 sandboxed = pytest.mark.skipif(shutil.which("bwrap") is None, reason="bubblewrap is missing")
@@ -156,7 +155,7 @@ def test_a_program_that_is_no_python() -> None:
 @sandboxed
 def test_programs_end_with_the_process_that_started_them() -> None:
     script = (
-        "from strop.tasks import find_box\nfrom strop.tasks.trial import trial\n"
+        "from strop.tasks import find_box\nfrom strop.tasks.sandbox import trial\n"
         "case = {'prompt': '', 'entry_point': 'f', 'test': ''}\n"
         "trial(find_box(), 'while True: pass', case)"
     )

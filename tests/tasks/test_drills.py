@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from strop.tasks import Limits, Verdict, find_box
-from strop.tasks.trial import trial
+from strop.tasks.sandbox import trial
 from tasks.drills import DRILLS
 from tasks.processes import below, running
 

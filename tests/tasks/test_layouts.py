@@ -35,7 +35,7 @@ import json, sys
 import strop
 from strop.verbs.doctor import _sandbox
 from strop.tasks import TASKS, find_box
-from strop.tasks.trial import trial
+from strop.tasks.sandbox import trial
 
 text, root, marker = sys.argv[1:]
 double = {"prompt": "", "entry_point": "double"}

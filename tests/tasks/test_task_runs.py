@@ -18,7 +18,7 @@ from strop.errors import UserError
 from strop.registry import register, resolve
 from strop.store import Run
 from strop.tasks import TASKS, Box, Filter, Item, TaskRun, Verdict, results, run_task, score_task
-from strop.tasks.run_folder import label_of
+from strop.tasks.outcome import label_of
 from tiny_models import command, environment, wait_for
 
 AR = "embedded:sums-ar"

@@ -10,8 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from strop.theory.accounting import kl
-from strop.theory.chain import Chain
+from strop.theory.accounting import Chain, kl
 from strop.theory.sampler import LawProblem, log_output
 from strop.theory.target import Array, Target
 from strop.theory.temperature import best_temperature

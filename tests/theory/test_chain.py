@@ -6,10 +6,8 @@ import numpy as np
 import pytest
 
 from strop.errors import UserError
-from strop.theory.accounting import account, entropy_profile
-from strop.theory.chain import Chain, random_chain
-from strop.theory.reveal import clipped_masses
-from strop.theory.sampler import LawProblem
+from strop.theory.accounting import Chain, account, entropy_profile, random_chain
+from strop.theory.sampler import LawProblem, clipped_masses
 from strop.theory.target import Target
 from theory.chain_pairs import calibrate, pooled_pairs
 

@@ -13,11 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from strop.errors import UserError
-from strop.theory import accounting, reveal, temperature, two_bits
+from strop.theory import accounting, sampler, temperature
 from strop.theory.accounting import account, entropy_of
 from strop.theory.document import deflation_target, example
-from strop.theory.reveal import order_law
-from strop.theory.sampler import LawProblem, output_by_paths, output_by_subsets
+from strop.theory.sampler import LawProblem, order_law, output_by_paths, output_by_subsets
 from strop.theory.target import Target, stationary
 from strop.theory.temperature import best_temperature, direction
 
@@ -59,12 +58,12 @@ class TestPair:
 
     def test_expansion(self):
         c = 1e-4
-        star = two_bits.pair(0.7, c).lambda_star
+        star = temperature.pair(0.7, c).lambda_star
         assert star is not None
         assert (star - 1 - 1.1240214297 * c) / c**2 == pytest.approx(1.34, abs=0.01)
 
     def test_extreme_lambda_stays_finite(self):
-        found = two_bits.pair(0.999, 0.5, 1e4)
+        found = temperature.pair(0.999, 0.5, 1e4)
         assert math.isfinite(found.C_N)
         assert math.isfinite(found.KL_out)
 
@@ -76,7 +75,7 @@ class TestPair:
     @settings(max_examples=60, deadline=None, derandomize=True)
     def test_equals_enumeration(self, s, first, lam):
         problem = LawProblem.bayes(Target.pair(s), [0, first, 1], lam)
-        a, closed = account(problem), two_bits.pair(s, first**2 + (1 - first) ** 2, lam)
+        a, closed = account(problem), temperature.pair(s, first**2 + (1 - first) ** 2, lam)
         for key in ("KL_out", "B_N", "C_N", "R_N"):
             assert getattr(a, key) == pytest.approx(getattr(closed, key), abs=1e-12)
 
@@ -86,7 +85,7 @@ class TestWitness:
     @pytest.mark.parametrize("length", [2, 3])
     def test_slope(self, values, length):
         problem = LawProblem.bayes(Target.witness(0.8, values, length), [0, 0.3, 0.6, 1])
-        closed = two_bits.witness_slope(0.8, values, 0.3**2 * 2 + 0.4**2)
+        closed = temperature.witness_slope(0.8, values, 0.3**2 * 2 + 0.4**2)
         assert direction(problem).g == pytest.approx(closed, abs=1e-14)
         assert closed < 0
 
@@ -113,7 +112,7 @@ class TestCollisions:
         assert found["cleanup_tv"] == pytest.approx(0.0101878, abs=5e-8)
 
     def test_exact_fractions(self):
-        found = reveal.collisions(1024, reveal.equal_masses(1024))
+        found = sampler.collisions(1024, sampler.equal_masses(1024))
         exact = 1024 * Fraction(1023, 1024) ** 1024
         assert found.empty == pytest.approx(float(exact), rel=1e-12)
 
@@ -124,13 +123,13 @@ class TestCollisions:
             chance = math.prod(masses[k] for k in rounds)
             empty += chance * sum(k not in rounds for k in range(3))
             share += chance * (rounds.count(rounds[0]) > 1)
-        found = reveal.collisions(length, masses)
+        found = sampler.collisions(length, masses)
         assert found.empty == pytest.approx(empty, abs=1e-14)
         assert found.share_prob == pytest.approx(share, abs=1e-14)
 
     def test_one_round_and_one_token(self):
-        assert reveal.collisions(5, [1.0]).share_prob == 1
-        alone = reveal.collisions(1, [0.5, 0.5])
+        assert sampler.collisions(5, [1.0]).share_prob == 1
+        alone = sampler.collisions(1, [0.5, 0.5])
         assert (alone.share_prob, alone.colliding_pairs) == (0, 0)
 
 

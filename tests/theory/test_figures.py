@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from strop.theory.figures import FIGURES, branches, draw_all
-from strop.theory.two_bits import pair
+from strop.theory.temperature import pair
 
 
 def test_branches_are_those_of_the_paper():
@@ -64,7 +64,7 @@ def test_help_loads_nothing_heavy():
 
 def test_theory_never_loads_torch():
     code = (
-        "import sys\nimport strop.theory.verification, strop.theory.document, strop.theory.chain\n"
+        "import sys\nimport strop.theory.verification, strop.theory.document\n"
         "import strop.theory.mpath, strop.theory.schedules, strop.theory.figures\n"
         "sys.exit('torch' in sys.modules)"
     )

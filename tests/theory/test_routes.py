@@ -10,12 +10,11 @@ from scipy.stats import chi2
 
 from strop.theory import accounting, mpath, schedules
 from strop.theory.accounting import account, parallel_price
-from strop.theory.checks.rounds import simulate
-from strop.theory.denoiser import Conditionals
+from strop.theory.checks.identities import simulate
 from strop.theory.document import problem_document, to_problem
-from strop.theory.random_targets import random_problems, run_study
 from strop.theory.sampler import LawProblem, output_by_paths, output_by_subsets
-from strop.theory.target import Target
+from strop.theory.schedules import random_problems, run_study
+from strop.theory.target import Conditionals, Target
 from strop.theory.temperature import best_temperature, kl_at, output_errors
 
 from .documents import random_document

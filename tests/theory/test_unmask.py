@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from strop.denoisers.tabular import MarkovDenoiser
-from strop.theory.chain import random_chain
+from strop.theory.accounting import random_chain
 
 PATH = Path(__file__).parents[2] / "benchmarks" / "verdicts.py"
 SPEC = importlib.util.spec_from_file_location("benchmark_of_verdicts", PATH)

@@ -13,14 +13,12 @@ import pytest
 from strop.theory import (
     accounting,
     mpath,
-    reveal,
     sampler,
     schedules,
     temperature,
-    two_bits,
     verification,
 )
-from strop.theory.checks import identities, propositions, rounds
+from strop.theory.checks import identities, propositions
 from strop.theory.verification import CHECKS, Verification, verify_all
 
 BY_NAME = {check.name: check for check in CHECKS}
@@ -73,8 +71,8 @@ def wrong_contexts(grid, length):
     return dataclasses.replace(law, weights=np.full(law.weights.shape, 1 / law.weights.size))
 
 
-GRID_PATHS = reveal.grid_paths
-SIMULATE = rounds.simulate
+GRID_PATHS = sampler.grid_paths
+SIMULATE = identities.simulate
 
 
 def stuck_simulator(problem, draws, rng):
@@ -129,28 +127,28 @@ BROKEN = [
     ("random-targets", temperature, "direction", scaled(temperature.direction)),
     (
         "orders",
-        reveal,
+        sampler,
         "order_law",
         lambda length, _=None: GRID_PATHS(np.linspace(0, 1, length + 1), length),
     ),
     ("path-laws", accounting, "account_paths", scaled(accounting.account_paths)),
-    ("witness", two_bits, "witness_slope", scaled(two_bits.witness_slope)),
-    ("witness", two_bits, "witness_error", scaled(two_bits.witness_error)),
-    ("repair", two_bits, "pair", scaled(two_bits.pair)),
-    ("small-c", two_bits, "pair", scaled(two_bits.pair, 1.1)),
+    ("witness", temperature, "witness_slope", scaled(temperature.witness_slope)),
+    ("witness", temperature, "witness_error", scaled(temperature.witness_error)),
+    ("repair", temperature, "pair", scaled(temperature.pair)),
+    ("small-c", temperature, "pair", scaled(temperature.pair, 1.1)),
     ("stability", temperature, "output_errors", negated(temperature.output_errors)),
     ("collapse", temperature, "two_outputs", one_output),
     ("collapse", temperature, "solve_lp", scaled(temperature.solve_lp)),
-    ("hazards", reveal, "hazards", scaled(reveal.hazards)),
-    ("hazards", reveal, "grid_paths", wrong_contexts),
-    ("occupancy", reveal, "collisions", scaled(reveal.collisions)),
-    ("equal-rounds", reveal, "collisions", scaled(reveal.collisions)),
-    ("clipped", reveal, "clipped_masses", scaled(reveal.clipped_masses)),
-    ("clipped", reveal, "cleanup_tv", scaled(reveal.cleanup_tv, 1.01)),
-    ("cleanup", reveal, "cleanup_tv", lambda *_: 0.0),
+    ("hazards", sampler, "hazards", scaled(sampler.hazards)),
+    ("hazards", sampler, "grid_paths", wrong_contexts),
+    ("occupancy", sampler, "collisions", scaled(sampler.collisions)),
+    ("equal-rounds", sampler, "collisions", scaled(sampler.collisions)),
+    ("clipped", sampler, "clipped_masses", scaled(sampler.clipped_masses)),
+    ("clipped", sampler, "cleanup_tv", scaled(sampler.cleanup_tv, 1.01)),
+    ("cleanup", sampler, "cleanup_tv", lambda *_: 0.0),
     ("kernels", accounting, "kernel_tv_bound", lambda _: (0.0, 0.0)),
     ("kernels", accounting, "round_errors", lambda first, _: np.zeros(first.N)),
-    ("simulation", rounds, "simulate", stuck_simulator),
+    ("simulation", identities, "simulate", stuck_simulator),
     ("entropy-area", identities, "area_coefficients", lambda L: [2 * c for c in AREA(L)]),
     (
         "mutual-information",

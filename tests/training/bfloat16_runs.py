@@ -18,7 +18,7 @@ import torch
 import toy
 from torch import Tensor
 
-from strop.training import model, parallel
+from strop.training import model, optimizers
 from tiny_models import THREADS
 
 ABOUT: dict[str, Any] = {"save_every": None, "optimizer": "muon", "model": {"dropout": 0.0}}
@@ -36,7 +36,7 @@ def uncentred(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 def main(directory: Path, when: str) -> None:
     torch.set_num_threads(THREADS)
     if when == "early":  # should products in bfloat16 crash, they end this program
-        parallel._bfloat16_runs = lambda: True
+        optimizers._bfloat16_runs = lambda: True
 
     def run(name: str, **changes: Any) -> tuple[Tensor, float]:
         """All weights as one vector, and the held-out loss."""

@@ -16,7 +16,7 @@ from toy import same, train, weights
 
 from strop.checkpoints.files import sha256_of
 from strop.errors import Incomplete, UserError
-from strop.training import parallel
+from strop.training import optimizers
 from strop.training.loop import SilentTraining
 from strop.training.loop import train as run_training
 from strop.training.model import plain_attention
@@ -113,7 +113,7 @@ def test_plain_attention_is_attention():
 
 
 def test_bfloat16_that_crashes_is_refused_in_words(corpus, monkeypatch):
-    monkeypatch.setattr(parallel.sys, "executable", "/bin/false")
+    monkeypatch.setattr(optimizers.sys, "executable", "/bin/false")
     with pytest.raises(UserError, match="bfloat16 crash") as caught:
         train(corpus, "run", precision="bfloat16")
     assert "precision: auto" in caught.value.fix

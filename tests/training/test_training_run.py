@@ -95,7 +95,7 @@ def test_checkpoints_load_and_have_the_measured_loss(corpus):
     pool = strop.draw.sample(denoiser, strop.SamplerSpec(steps=4), n=2)
     assert pool.texts is not None
     # The denoiser that everyone else loads has the loss that the run reports.
-    from strop.training.evaluate import held_out_losses
+    from strop.training.batches import held_out_losses
     from strop.training.shards import Shards
     from training.dense_loss import loss_per_token
 

@@ -16,9 +16,10 @@ from strop.checkpoints.layout import write_random
 from strop.cli.main import run
 from strop.denoisers import dream
 from strop.errors import UserError
-from strop.instruments.cache_cells import Compared
+from strop.instruments.blocks import Compared
 from strop.samplers.caches import CacheBench
-from strop.stats.interval import revived, value_of
+from strop.stats.interval import value_of
+from strop.table import revived
 from strop.verbs.cache import random_llada
 
 PROMPTS = ([5, 9, 200, 31], [77, 1], [8, 8, 1000, 4])

@@ -10,8 +10,8 @@ from called import Called
 
 import strop
 from strop.draw import Planned, sample, sample_cells
-from strop.engine.blocks import Blocks, PlannedBlocks
 from strop.engine.plan import WORKERS, Elsewhere, planning
+from strop.engine.workers import Blocks, PlannedBlocks
 from strop.errors import UserError
 from strop.spec import CellSpec
 from strop.store import Folder

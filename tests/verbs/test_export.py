@@ -15,7 +15,7 @@ import pytest
 import strop
 from strop.errors import UserError
 from strop.stats.interval import Interval
-from strop.store.study import StudyFolder
+from strop.store.run import StudyFolder
 from strop.table import Column, Table
 from strop.verbs.export import FORMATS, exported
 from strop.verbs.result import Result

@@ -14,7 +14,7 @@ from made_runs import PERPLEXITY, cell_spec, made_cell, output, with_perplexity
 from strop.errors import UserError
 from strop.measure.cells import Scorers, measure
 from strop.measure.entropy import entropy
-from strop.measure.number import Number
+from strop.measure.metric import Number
 from strop.spec import EvaluatorSpec, MetricSpec, OperatingPoint, SamplerSpec
 from strop.stats.interval import Interval
 from strop.stats.jackknife import jackknife

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from strop.cli.main import run
-from strop.theory.chain import random_chain
+from strop.theory.accounting import random_chain
 from strop.verbs.markov import (
     conditional_entropy,
     crossing,

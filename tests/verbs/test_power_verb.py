@@ -11,8 +11,8 @@ import pytest
 from called import Called
 
 from strop.comparing.levels import Level
-from strop.groupeval import portable
 from strop.groupeval.bootstrap import geq_of
+from strop.groupeval.judgments import portable_text
 from strop.groupeval.scores import by_cell
 from strop.groupeval.verdict import Grade, GroupVerdict
 from strop.stats.power import alike, apart, needed
@@ -87,7 +87,7 @@ def test_a_pilot_and_a_stored_run_say_what_a_question_needs(tmp_path: Path, call
     assert (tmp_path / "a" / "power.svg").exists()
 
     judged = tmp_path / "judged.jsonl"
-    judged.write_text(portable.text(_verdicts(4)))
+    judged.write_text(portable_text(_verdicts(4)))
     more = ["--look", "2", "--gap", "0.1", "--accuracy", "0.9", "--judged", judged]
     code, second, _ = call("power", tmp_path / "a" / "run", *more, "-o", tmp_path / "b")
     assert code == 0

@@ -18,12 +18,12 @@ import warm_processes
 from strop.cli.main import run
 from strop.comparing import Comparison, Equal, Level, Sample, Side, SideVerdict, compare
 from strop.comparing.outputs import seed_of
-from strop.measure.number import Number
+from strop.measure.metric import Number
 from strop.rng import derive_seed
 from strop.spec import OperatingPoint, SamplerSpec
 from strop.stats.interval import Interval
-from strop.stats.interval import plain as as_json
 from strop.store import Run
+from strop.table import plain as as_json
 from strop.tuning.choice import Choice
 from strop.tuning.gain import Gain
 from strop.tuning.propose import JOURNAL

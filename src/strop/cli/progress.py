@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from typing import Self
 
 from strop.cli import output
-from strop.engine.progress import Silent
+from strop.engine.plan import Silent
 from strop.spec import CellSpec, label
 from strop.table import duration
 

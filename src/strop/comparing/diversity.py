@@ -24,8 +24,7 @@ from numpy.typing import NDArray
 from strop.comparing.frontier import Grid
 from strop.comparing.levels import Level
 from strop.comparing.side import Curve
-from strop.measure.entropy import ngrams
-from strop.measure.grams import NGRAM
+from strop.measure.entropy import NGRAM, ngrams
 from strop.stats.interval import LEVEL, Interval
 from strop.stats.resample import order_statistics
 

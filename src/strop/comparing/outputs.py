@@ -339,7 +339,7 @@ class SideOutputs:
 
     def _texts(self) -> Point:
         from strop.groupeval.inputs import read_inputs
-        from strop.measure.outside import text_tokens
+        from strop.measure.cells import text_tokens
 
         [source] = read_inputs([self.named.source])
         texts = list(source.texts)[: self._ask["n"]]

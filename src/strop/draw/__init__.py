@@ -31,12 +31,9 @@ from strop.draw.worker import (
     what_to_load,
 )
 from strop.engine import LOCAL, Engine, cut
-from strop.engine.outputs import MemoryRows, OutputRows
-from strop.engine.plan import refuse_missing, stop_if_planning
-from strop.engine.progress import Progress
-from strop.engine.sink import Sink
-from strop.engine.worker import Worker
-from strop.engine.workers import run_units
+from strop.engine.plan import Progress, refuse_missing, stop_if_planning
+from strop.engine.sink import MemoryRows, OutputRows, Sink
+from strop.engine.workers import Worker, run_units
 from strop.errors import UserError, whole_number
 from strop.pool import OnStep, Pool
 from strop.prompts import Bos, Canvases, PromptSet

@@ -31,8 +31,18 @@ from strop.pool import Output
 from strop.prompts import Canvases
 from strop.rng import derive_seed
 from strop.served.client import Client, Reply
-from strop.served.cost import CAUTIOUS_BYTES_PER_TOKEN, SETTLED, Caps, Exhausted, Tab
-from strop.served.journal import CALLS, REPLY, Journal, MemoryJournal, hash_of
+from strop.served.cost import (
+    CALLS,
+    CAUTIOUS_BYTES_PER_TOKEN,
+    REPLY,
+    SETTLED,
+    Caps,
+    Exhausted,
+    Journal,
+    MemoryJournal,
+    Tab,
+    hash_of,
+)
 from strop.served.serving import Serving, serving
 from strop.spec import CellSpec
 

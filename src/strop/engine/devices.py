@@ -18,7 +18,7 @@ from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any
 
-from strop.engine.worker import Event, Job, ModelSlot, in_parts
+from strop.engine.workers import Event, Job, ModelSlot, in_parts
 from strop.errors import StropError, UserError, missing_package, out_of_memory
 
 REPLACEMENTS = 3

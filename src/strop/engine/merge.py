@@ -13,8 +13,7 @@ from strop.engine.plan import refuse_missing, spelled
 from strop.errors import UserError
 from strop.store import Cell, Folder, Run
 from strop.store.documents import differences
-from strop.store.scores import ScoreTable
-from strop.store.tables import same_outputs
+from strop.store.tables import ScoreTable, same_outputs
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -1,6 +1,8 @@
 """The plan of a call: its cells in units, numbered, and which of them a shard takes.
 
 `Engine` says where the work runs; it is checked as far as that goes without loading anything.
+
+What a long loop tells while it works: a progress bar, a log, or nothing.
 """
 
 from __future__ import annotations
@@ -12,10 +14,13 @@ from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from strop.bounds import bounded_workers
 from strop.errors import Incomplete, UserError, unknown_name
+
+if TYPE_CHECKING:
+    from strop.spec import CellSpec
 
 KINDS = ("local", "devices", "ray")
 WORKERS = "workers"
@@ -274,3 +279,23 @@ class Shard:
                 fix="say which: `shard=0/4`",
             )
         return cls(index, count)
+
+
+class Progress(Protocol):
+    """Told what happens."""
+
+    def expect(self, cells: Sequence[tuple[CellSpec | None, int]], what: str = "") -> None:
+        """These cells come, with so many outputs to make of each; each will `start`."""
+
+    def start(self, cell: CellSpec | None, total: int, done: int, what: str = "") -> None:
+        """Work on a cell, or on a file of texts, begins; `done` of its `total` are on disk."""
+
+    def advance(self, outputs: int, tokens: int) -> None:
+        """Some outputs were finished."""
+
+    def waiting(self, cell: CellSpec) -> None:
+        """Another process is at work on a cell, and this one waits for it."""
+
+
+class Silent(Progress):
+    """No progress."""

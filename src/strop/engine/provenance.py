@@ -14,13 +14,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from strop.engine.plan import spelled
-from strop.pool import Output
 from strop.version import __version__
 
 if TYPE_CHECKING:
     import torch
 
     from strop.denoisers import Model
+    from strop.pool import Output
 
 PACKAGES = ("strop", "torch", "transformers", "numpy", "tokenizers", "safetensors", "pyarrow")
 

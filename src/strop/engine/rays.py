@@ -21,7 +21,7 @@ from typing import Any
 
 from strop.engine.devices import REPLACEMENTS, failure, source_path
 from strop.engine.plan import Engine
-from strop.engine.worker import Event, Job, ModelSlot, Worker
+from strop.engine.workers import Event, Job, ModelSlot, Worker
 from strop.errors import UserError
 from strop.version import __version__
 

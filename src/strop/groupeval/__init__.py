@@ -13,17 +13,15 @@ from typing import TYPE_CHECKING
 from strop.registry import loader
 
 if TYPE_CHECKING:
-    from strop.groupeval.bootstrap import score
-    from strop.groupeval.comparison import compare
-    from strop.groupeval.directory import open_plan, write_plan
+    from strop.groupeval.bootstrap import compare, score
     from strop.groupeval.human import human_page, import_answers
-    from strop.groupeval.inputs import Source, read_inputs
+    from strop.groupeval.inputs import read_inputs
     from strop.groupeval.judges import JUDGES, Judge, judge_client, judge_run, judge_spec
     from strop.groupeval.judgments import Judgments, load_judgments, open_series
     from strop.groupeval.labelled import conditional, label, read_labels
-    from strop.groupeval.plan import Plan, Sheet, make_plan
+    from strop.groupeval.plan import Plan, Sheet, Source, make_plan
     from strop.groupeval.profile import Profile, profile_names
-    from strop.groupeval.series import Series, list_series
+    from strop.groupeval.series import Series, list_series, open_plan, write_plan
     from strop.groupeval.trust import agree, reliability
     from strop.groupeval.verdict import Failure, Grade, GroupVerdict, Judgment, NoVerdict
     from strop.spec import JudgeSpec

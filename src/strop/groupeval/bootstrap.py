@@ -18,11 +18,15 @@ where GED_g takes its shares from the weights. Equal weights give the plain scor
 is no interval: unequal weights lower the entropy of a group whose modes all differ, so it says how
 GED moves with the weights, no more.
 
-`score` is the whole: GEQ, GED and diagnostics of every cell as one document.
+`score` is the whole: GEQ, GED and diagnostics of every cell as one document. `compare` sets two
+generators against each other: a difference with an interval for GEQ, without one for GED. It means
+something only if profile, judge and group size are the same on both sides. That its interval
+excludes zero is said only where both sides have a few outputs above zero (`FLOOR`).
 """
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -32,13 +36,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from strop.groupeval.by_prompt import score_by_prompt
-from strop.groupeval.judgments import Judgments
+from strop.errors import UserError
+from strop.groupeval.by_prompt import compare_by_prompt, score_by_prompt
+from strop.groupeval.judgments import Judgments, check_alike, unchecked
 from strop.groupeval.scores import (
     TOP,
     JudgedCell,
     PlannedGroups,
     diagnose,
+    factors,
     ged,
     ged_bounds,
     geq_bounds,
@@ -51,6 +57,7 @@ from strop.stats.resample import REPLICATES, dirichlet, exponentials
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
+
 
 FLOOR = 5
 """Outputs with a quality above 0 from which an interval of a difference may be read against 0."""
@@ -281,3 +288,118 @@ def _nothing(planned: PlannedGroups) -> dict[str, Any]:
         "geq_bounds": geq_bounds(None, planned),
         "ged_bounds": ged_bounds(None, 0, planned),
     }
+
+
+# ---------------------------------------------------------------- two generators
+
+
+def compare(a: Judgments, b: Judgments) -> dict[str, Any]:
+    """B minus A, for the one cell of each, or for every cell that both have by name."""
+    check_alike(a, b)
+    cells = a.cells, b.cells
+    rows = [
+        _row(a, b, _cell(a, cells[0], left), _cell(b, cells[1], right))
+        for left, right in _pairs(a, b)
+    ]
+    return {
+        "a": a.source,
+        "b": b.source,
+        "difference": "b minus a",
+        "unchecked": unchecked(a, b),
+        "pairs": rows,
+    }
+
+
+def against_first(judgments: Judgments) -> list[dict[str, Any]]:
+    """Every other cell minus the first one that has verdicts; what cannot be compared is absent."""
+    rows: list[dict[str, Any]] = []
+    known = judgments.cells
+    cells = [known[name] for name in judgments.planned if name in known]
+    for other in cells[1:]:
+        with contextlib.suppress(UserError):  # another group size, or no prompt in common
+            rows.append(_row(judgments, judgments, cells[0], other))
+    return rows
+
+
+def _row(a: Judgments, b: Judgments, left: JudgedCell, right: JudgedCell) -> dict[str, Any]:
+    return {
+        "cell_a": left.name,
+        "cell_b": right.name,
+        **(compare_by_prompt(left, right) if a.by_prompt else _apart(left, right, a.modes)),
+        "n_outputs_a": len(left.outputs),
+        "n_outputs_b": len(right.outputs),
+        "n_outputs_above_0_a": left.nonzero,
+        "n_outputs_above_0_b": right.nonzero,
+        "n_groups_a": len(left.verdicts),
+        "n_groups_asked_a": a.planned[left.name].groups,
+        "n_groups_b": len(right.verdicts),
+        "n_groups_asked_b": b.planned[right.name].groups,
+    }
+
+
+def _apart(left: JudgedCell, right: JudgedCell, modes: bool) -> dict[str, Any]:
+    """B minus A: their outputs are not paired, and no group holds both."""
+    _check_sizes(left, right)
+    between = (geq_of(right) - geq_of(left)).interval()
+    enough = min(left.nonzero, right.nonzero) >= FLOOR
+    return {
+        "geq_a": left.geq(),
+        "geq_b": right.geq(),
+        "geq_difference": between,
+        "geq_interval_excludes_zero": enough and between.excludes(0),
+        "geq_interval_mind": mind(left, right),
+        "ged_a": ged(left) if modes else None,
+        "ged_b": ged(right) if modes else None,
+        "ged_difference": ged(right) - ged(left) if modes else None,
+        **{
+            f"{name}_{side}": value
+            for side, cell in (("a", left), ("b", right))
+            for name, value in factors(cell.verdicts, modes=modes).items()
+        },
+    }
+
+
+def _pairs(a: Judgments, b: Judgments) -> list[tuple[str, str]]:
+    if len(a.planned) == len(b.planned) == 1:
+        pairs = [(next(iter(a.planned)), next(iter(b.planned)))]
+    else:
+        pairs = [(name, name) for name in a.planned if name in b.planned]
+    if a.source == b.source and any(one == other for one, other in pairs):
+        raise UserError(
+            "Both sides are the same.",
+            where=a.source,
+            got=", ".join(one for one, _ in pairs[:3]),
+            fix="name two cells: " + " ".join(f"{a.source}:{name}" for name in list(a.planned)[:2]),
+        )
+    if not pairs:
+        raise UserError(
+            "The two have no cell in common.",
+            got=f"{_listed(a)} in {a.source}; {_listed(b)} in {b.source}",
+            expected="cells of the same names, or one cell on each side",
+            fix="name the cells, such as RUN:CELL",
+        )
+    return pairs
+
+
+def _cell(judgments: Judgments, cells: dict[str, JudgedCell], name: str) -> JudgedCell:
+    if name not in cells:
+        raise UserError(
+            "A cell has no accepted judgment.",
+            where=f"{judgments.source}:{name}",
+            got=f"0 of {judgments.planned[name].groups} groups",
+            fix="judge it first; strop groupeval show says what failed",
+        )
+    return cells[name]
+
+
+def _check_sizes(a: JudgedCell, b: JudgedCell) -> None:
+    if a.size != b.size:
+        raise UserError(
+            "The group sizes differ.",
+            got=f"{a.size} outputs per group in {a.name!r}, {b.size} in {b.name!r}",
+            expected="one size: GED depends on it, and a judge grades a text among its neighbours",
+        )
+
+
+def _listed(judgments: Judgments) -> str:
+    return ", ".join(list(judgments.planned)[:5])

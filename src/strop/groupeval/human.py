@@ -22,11 +22,9 @@ from typing import TYPE_CHECKING, Any
 from strop.assets import ROOT
 from strop.disk import reading
 from strop.errors import UserError
-from strop.groupeval.directory import TEXTS, open_plan
-from strop.groupeval.payload import documents
 from strop.groupeval.plan import Plan, Sheet, Texts
-from strop.groupeval.profile import RUBRIC, SYSTEM, Profile
-from strop.groupeval.series import Series
+from strop.groupeval.profile import RUBRIC, SYSTEM, Profile, documents
+from strop.groupeval.series import TEXTS, Series, open_plan
 from strop.groupeval.verdict import GroupVerdict, NoVerdict, read_reply
 from strop.spec import JudgeSpec
 from strop.table import inert

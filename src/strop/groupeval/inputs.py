@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import csv
 import io
-import json
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -18,27 +17,15 @@ from typing import Any
 
 from strop.disk import reading
 from strop.errors import UserError, refuse_half_characters
+from strop.groupeval.lines import Row, decoded, read_lines
+from strop.groupeval.plan import Source
 from strop.groupeval.profile import Profile
-from strop.groupeval.verdict import no_repeats
 from strop.store import Cell, Run
 from strop.store.documents import MARK
 from strop.store.tables import parquet_file
 
 PROMPT_FIELD = "prompt"
 """Of a file: what a text answers, unless another name is given. Files need not have it."""
-
-
-@dataclass(frozen=True)
-class Source:
-    """The texts of one generator, in the order of their index."""
-
-    name: str
-    """What the generator is called in tables; never shown to a judge."""
-    texts: tuple[str, ...]
-    prompts: tuple[str, ...] | None
-    """What each text answers, where the input has a `prompt` field."""
-    origin: str
-    """Where they were read."""
 
 
 def read_inputs(
@@ -363,8 +350,6 @@ class Names:
 
 Columns = tuple[list[str], list[str] | None]
 """Texts and, where the input has them, what each one answers."""
-Rows = list[tuple[Mapping[str, Any], str]]
-"""The fields of every row, and where it stands."""
 
 
 def read_folder(path: Path) -> Columns:
@@ -376,7 +361,7 @@ def read_folder(path: Path) -> Columns:
             where=path,
             expected="files whose names end in .txt",
         )
-    return [_decoded(file.read_bytes(), file) for file in files], None
+    return [decoded(file.read_bytes(), file) for file in files], None
 
 
 def _natural(path: Path) -> list[tuple[int, int, str]]:
@@ -385,43 +370,13 @@ def _natural(path: Path) -> list[tuple[int, int, str]]:
     return [(0, int(word), "") if word.isdecimal() else (1, 0, word) for word in words]
 
 
-def _decoded(content: bytes, where: object) -> str:
-    try:
-        return content.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise UserError(
-            "The text is not UTF-8.",
-            where=where,
-            got=f"byte 0x{content[error.start]:02x} at position {error.start}",
-            fix="convert it, e.g. iconv -f latin1 -t utf-8",
-        ) from None
+def _jsonl(path: Path, _: Names) -> list[Row]:
+    return read_lines(path, '{"text": "..."}')
 
 
-def _jsonl(path: Path, _: Names) -> Rows:
-    rows: Rows = []
-    # bytes.splitlines knows \n, \r\n and \r only; str.splitlines would cut inside JSON strings.
-    for number, line in enumerate(path.read_bytes().splitlines(), start=1):
-        where = f"{path}, line {number}"
-        if not line.strip():
-            continue
-        try:
-            row = json.loads(_decoded(line, where), object_pairs_hook=no_repeats)
-        except (ValueError, RecursionError) as error:
-            raise UserError("The line is not JSON.", where=where, got=error) from None
-        if not isinstance(row, dict):
-            raise UserError(
-                "The line is not a JSON object.",
-                where=where,
-                got=type(row).__name__,
-                expected='{"text": "..."}',
-            )
-        rows.append((row, where))
-    return rows
-
-
-def _csv(path: Path, _: Names) -> Rows:
+def _csv(path: Path, _: Names) -> list[Row]:
     """With a header, as spreadsheets and pandas write it; a field may hold line breaks."""
-    lines = io.StringIO(_decoded(path.read_bytes(), path), newline="")
+    lines = io.StringIO(decoded(path.read_bytes(), path), newline="")
     usual = csv.field_size_limit(2**31 - 1)  # 128 KiB: a long text has more
     try:
         table = list(csv.reader(lines, strict=True))
@@ -462,7 +417,7 @@ GENERATIONS = "generations"
 """The field of NoveltyBench's files that holds all answers to a prompt."""
 
 
-def _columns(rows: Rows, path: Path, names: Names) -> Columns:
+def _columns(rows: list[Row], path: Path, names: Names) -> Columns:
     """The texts, and the prompts where every row has one; a row of generations is several."""
     rows = [
         ({**row, names.text: one} if spread else row, where)
@@ -509,7 +464,7 @@ USUAL = ("response", "completion", "output", "answer", "content", "generation", 
 """What others call a text that a model wrote."""
 
 
-def _parquet(path: Path, names: Names) -> Rows:
+def _parquet(path: Path, names: Names) -> list[Row]:
     import pyarrow as pa
 
     try:
@@ -540,7 +495,7 @@ def _holds_text(kind: Any) -> bool:
     return kinds.is_string(kind) or kinds.is_large_string(kind) or kinds.is_string_view(kind)
 
 
-READERS: dict[str, Callable[[Path, Names], Rows]] = {
+READERS: dict[str, Callable[[Path, Names], list[Row]]] = {
     ".jsonl": _jsonl,
     ".csv": _csv,
     ".parquet": _parquet,

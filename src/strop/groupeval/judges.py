@@ -13,9 +13,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from strop.errors import UserError
-from strop.groupeval.directory import open_plan
 from strop.groupeval.profile import Profile
-from strop.groupeval.series import Series
+from strop.groupeval.series import Series, open_plan
 from strop.groupeval.session import Answer, answer_series, pending
 from strop.registry import Reference, Registry, resolve
 from strop.spec import JudgeSpec
@@ -51,7 +50,7 @@ JUDGES = Registry(
             "endpoint",
             "A language model behind an OpenAI-compatible server.",
             client="strop.groupeval.endpoint:Endpoint",
-            spec="strop.groupeval.form:endpoint_spec",
+            spec="strop.groupeval.endpoint:endpoint_spec",
             served=True,
         ),
         Judge(

@@ -2,19 +2,32 @@
 
 Both become the same value, with what is known about profile, judge and plan. A name for either is
 `PATH`, `RUN@SERIES` where a run has several series, and `...:CELL` where one cell is meant.
+
+A portable file is for exchange and for scoring again, one JSON object a line:
+
+    {"cell": "name", "partition": 0, "group": 3, "confidence": "high", "outputs": [
+        {"index": 17, "valid": true, "scores": [2, 1, 1, 2], "mode": "a", "hybrid": false}, ...]}
+
+The rules that no schema can say are checked here as well, so that a number never rests on a line
+that contradicts itself. Every complaint names the line and the field.
 """
 
 from __future__ import annotations
 
+import json
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
-from strop.errors import unknown_name
-from strop.groupeval import portable
+from annotated_types import Len
+from pydantic import BaseModel, Field, NonNegativeInt, model_validator
+
+from strop.errors import UserError, unknown_name
+from strop.groupeval.lines import EXACT, Row, formed, parse_lines, read_lines
 from strop.groupeval.scores import JudgedCell, PlannedGroups, by_cell
-from strop.groupeval.verdict import Failure, GroupVerdict
+from strop.groupeval.verdict import Confidence, Failure, Grade, GroupVerdict
 from strop.spec import JudgeSpec
 
 if TYPE_CHECKING:
@@ -87,9 +100,9 @@ def _split(name: str) -> tuple[str, str | None]:
 
 
 def _file(path: str) -> Judgments:
-    verdicts = portable.read(path)
+    verdicts = read_portable(path)
     planned = {name: _judged_once(cell) for name, cell in by_cell(verdicts).items()}
-    return Judgments(path, verdicts, [], planned, False, portable.has_modes(verdicts))
+    return Judgments(path, verdicts, [], planned, False, has_modes(verdicts))
 
 
 def _judged_once(cell: JudgedCell) -> PlannedGroups:
@@ -138,3 +151,198 @@ def _series(run: str) -> Judgments:
         judge=series.judge,
         dimensions=series.profile.dimensions,
     )
+
+
+def check_alike(a: Judgments, b: Judgments, *, judges: bool = True) -> None:
+    """Refuse numbers of different kinds; `judges` off where judges are what is compared."""
+    if a.profile and b.profile and a.profile != b.profile:
+        raise _unlike("profiles", a.profile[:16], b.profile[:16], a, b)
+    if judges and a.judge and b.judge and a.judge != b.judge:
+        raise _unlike("judges", a.judge.title, b.judge.title, a, b)
+    if a.verdicts and b.verdicts and a.by_prompt != b.by_prompt:
+        one, other = ("answers to prompts" if v.by_prompt else "no prompts" for v in (a, b))
+        raise _unlike("profiles", one, other, a, b)
+    if a.modes != b.modes:
+        one, other = ("with modes" if v.modes else "without modes" for v in (a, b))
+        raise _unlike("profiles", one, other, a, b)
+
+
+def unchecked(a: Judgments, b: Judgments) -> list[str]:
+    """What could not be compared because a file does not carry it."""
+    if a.source == b.source:
+        return []
+    facts = {"profile": (a.profile, b.profile), "judge": (a.judge, b.judge)}
+    return [name for name, pair in facts.items() if None in pair]
+
+
+def _unlike(what: str, one: str, other: str, a: Judgments, b: Judgments) -> UserError:
+    return UserError(
+        f"The {what} differ, so the numbers are different quantities.",
+        where=f"{a.source} and {b.source}",
+        got=f"{one} and {other}",
+        expected=f"one of the {what} on both sides",
+        fix="judge both sides in one plan with one judge"
+        if what == "profiles"
+        else "strop groupeval agree says how far two judges agree",
+    )
+
+
+# ---------------------------------------------------------------- portable files
+
+DIMENSIONS = 4
+"""How many dimensions every profile has."""
+
+BEST = 2
+"""The best grade of a dimension."""
+
+
+class _Output(BaseModel):
+    model_config = EXACT
+    index: NonNegativeInt
+    valid: bool
+    scores: Annotated[list[Annotated[int, Field(ge=0, le=BEST)]], Len(DIMENSIONS, DIMENSIONS)]
+    mode: Annotated[str, Len(1)] | None
+    hybrid: bool = False
+
+    @model_validator(mode="after")
+    def _agrees(self) -> _Output:
+        if not self.valid and any(self.scores):
+            raise ValueError("an invalid output has scores")
+        if not self.valid and self.mode is not None:
+            raise ValueError("an invalid output has a mode")
+        if self.hybrid and self.mode is None:
+            raise ValueError("an output without a mode is called hybrid")
+        return self
+
+
+class _Line(BaseModel):
+    model_config = EXACT
+    cell: Annotated[str, Len(1)]
+    partition: NonNegativeInt
+    group: NonNegativeInt
+    outputs: Annotated[list[_Output], Len(1)]
+    confidence: Confidence
+    prompt: str | None = None
+
+    def verdict(self) -> GroupVerdict:
+        grades = (
+            Grade(one.index, one.valid, tuple(one.scores), one.mode, one.hybrid)
+            for one in self.outputs
+        )
+        place = self.cell, self.partition, self.group
+        return GroupVerdict(*place, tuple(grades), self.confidence, self.prompt)
+
+
+EXPECTED = (
+    '{"cell": ..., "partition": ..., "group": ..., "outputs": [{"index": ..., "valid": ..., '
+    '"scores": [...], "mode": ...}, ...], "confidence": ...} on every line'
+)
+
+
+def read_portable(path: str | Path) -> list[GroupVerdict]:
+    """All verdicts of a file, in its order."""
+    return _verdicts(read_lines(path, EXPECTED), path)
+
+
+def parse_portable(content: str, source: str) -> list[GroupVerdict]:
+    """All verdicts of a text; `source` is what the complaints call it."""
+    return _verdicts(parse_lines(content.encode(), source, EXPECTED), source)
+
+
+def _verdicts(rows: list[Row], source: str | Path) -> list[GroupVerdict]:
+    what = "A judgment cannot be used"
+    verdicts = [formed(_Line, row, where, what, EXPECTED).verdict() for row, where in rows]
+    if not verdicts:
+        raise UserError("The file holds no judgment.", where=source, expected=EXPECTED)
+    check_set(verdicts, [where for _, where in rows])
+    return verdicts
+
+
+def portable_text(verdicts: Iterable[GroupVerdict]) -> str:
+    """The same verdicts as the file that `read_portable` reads."""
+    lines = [json.dumps(one.portable(), ensure_ascii=False, allow_nan=False) for one in verdicts]
+    return "".join(line + "\n" for line in lines)
+
+
+def has_modes(verdicts: Iterable[GroupVerdict]) -> bool:
+    """Whether these verdicts are of a profile with modes.
+
+    They are not if there are valid outputs and none of them has a mode. Where no output is valid
+    nothing tells, and the size of the groups decides: an output alone has no mode.
+    """
+    verdicts = list(verdicts)
+    valid = [one for verdict in verdicts for one in verdict.outputs if one.valid]
+    if valid:
+        return any(one.mode is not None for one in valid)
+    return all(len(verdict.outputs) > 1 for verdict in verdicts)
+
+
+def check_set(verdicts: list[GroupVerdict], places: list[str]) -> None:
+    """What must hold between verdicts; `places` says where each of them stands."""
+    modes = has_modes(verdicts)
+    _check_prompts(verdicts, places)
+    sizes: dict[str, tuple[int, str]] = {}
+    groups: dict[tuple[str, int, int], str] = {}
+    outputs: dict[tuple[str, int, int], str] = {}
+    for verdict, place in zip(verdicts, places, strict=True):
+        key = (verdict.cell, verdict.partition, verdict.group)
+        if key in groups:
+            raise UserError(
+                "A group is judged twice.",
+                where=f"{place}, group",
+                got=f"cell {key[0]!r}, partition {key[1]}, group {key[2]}, also in {groups[key]}",
+                expected="one judgment for each cell, partition and group",
+                fix="keep one of the two lines; repeated judgments belong to files of their own",
+            )
+        groups[key] = place
+        size, first = sizes.setdefault(verdict.cell, (len(verdict.outputs), place))
+        if size != len(verdict.outputs) and verdict.prompt is None:
+            raise UserError(
+                "The groups of one cell have different sizes.",
+                where=f"{place}, outputs",
+                got=f"{len(verdict.outputs)} outputs; {size} in {first}",
+                expected="one group size: GED depends on it",
+            )
+        if modes and len(verdict.outputs) < 2:
+            raise UserError(
+                "A group of one output cannot have modes.",
+                where=f"{place}, outputs",
+                got="one output",
+                expected="two outputs or more, or null for all modes",
+            )
+        for position, one in enumerate(verdict.outputs):
+            field = f"outputs[{position}]"
+            place_of_output = (verdict.cell, verdict.partition, one.index)
+            if place_of_output in outputs:
+                raise UserError(
+                    "An output stands twice in one partition.",
+                    where=f"{place}, {field}.index",
+                    got=f"index {one.index}, also in {outputs[place_of_output]}",
+                    expected="each output at most once in a partition",
+                )
+            outputs[place_of_output] = place
+            if one.valid and modes and one.mode is None:
+                raise UserError(
+                    "A valid output has no mode.",
+                    where=f"{place}, {field}.mode",
+                    got="null",
+                    expected="the name of its mode, as other outputs of this file have one",
+                )
+
+
+def _check_prompts(verdicts: list[GroupVerdict], places: list[str]) -> None:
+    """All groups are answers to prompts, each prompt once a cell; or none is."""
+    seen: dict[tuple[str, str | None], str] = {}
+    for verdict, place in zip(verdicts, places, strict=True):
+        if (verdict.prompt is None) != (verdicts[0].prompt is None):
+            raise UserError(
+                "Some groups have a prompt and some have none.", where=f"{place}, prompt"
+            )
+        key = (verdict.cell, verdict.prompt)
+        if verdict.prompt is not None and key in seen:
+            raise UserError(
+                "A prompt has two groups of one cell.",
+                where=f"{place}, prompt",
+                got=f"{verdict.prompt[:60]!r}, also in {seen[key]}",
+            )
+        seen[key] = place

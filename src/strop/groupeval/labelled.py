@@ -1,4 +1,4 @@
-"""Judged quality against success that was checked elsewhere: does the judge see what works?
+"""Judged quality against what is known from elsewhere: success that was checked, a person's grades.
 
 Two generators answer the same prompts; every response has a quality and a label, passed or not.
 
@@ -10,11 +10,28 @@ Two generators answer the same prompts; every response has a quality and a label
 
 "Apparent success" is a dimension of the rubric, so this checks a criterion; it is no proof that
 people would prefer the same responses.
+
+A few human grades make a judge's GEQ honest by prediction-powered inference. A person graded some
+outputs that the plan drew at random, the judge graded all. With y for people's quality of a graded
+output, f for the judge's of any, and a weight w,
+
+    GEQ = w mean(f over all) + mean(y - w f over the graded)
+
+is right on average whatever the judge is worth; w only says how narrow it gets, and is estimated as
+cov(y, f) / var(f) over the graded (the power-tuned form of Angelopoulos, Duchi and Zrnic 2023). At
+weight one a judge of noise would make the interval wider than people alone; the estimated weight
+then goes to 0.
+
+The interval resamples graded and other outputs separately, with one count per output for both
+terms and the weight estimated anew; its limits are Student's with as many degrees of freedom as
+there are graded outputs, less one. It corrects towards these graders, and GEQ only: a share of
+modes in a group has no such mean. Of answers to prompts the unit is the prompt.
 """
 
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,11 +39,22 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import BaseModel
 
+from strop.disk import write
 from strop.errors import UserError
+from strop.groupeval.by_prompt import prompt_quality
 from strop.groupeval.judgments import Judgments
+from strop.groupeval.lines import EXACT, formed, read_lines
+from strop.groupeval.plan import Plan
+from strop.groupeval.scores import JudgedCell, by_cell
+from strop.groupeval.series import Series
+from strop.groupeval.verdict import GroupVerdict
 from strop.rng import derive_seed
+from strop.stats.interval import LEVEL, Interval
 from strop.stats.resample import REPLICATES, Statistic, intervals, mean
+from strop.store import FORMAT
+from strop.store.documents import as_json, read_json
 
 Floats = NDArray[np.float64]
 SIDES = (0, 1)
@@ -43,32 +71,24 @@ class Labelled:
     """`[prompts, 2]`"""
 
 
+class _Label(BaseModel):
+    model_config = EXACT
+    cell: str
+    index: int
+    success: bool
+
+
 def read_labels(path: str | Path) -> dict[tuple[str, int], bool]:
     """Success by cell and index, from lines `{"cell": ..., "index": ..., "success": true}`."""
     expected = '{"cell": "name", "index": 0, "success": true}'
-    try:
-        lines = Path(path).read_text(encoding="utf-8-sig").split("\n")
-    except (OSError, UnicodeDecodeError) as error:
-        raise UserError("The labels cannot be read.", where=path, got=error) from None
     labels: dict[tuple[str, int], bool] = {}
-    for number, line in enumerate(lines, 1):
-        if not line.strip():
-            continue
-        try:
-            document = json.loads(line)
-            cell, index, success = (document[key] for key in ("cell", "index", "success"))
-        except (ValueError, KeyError, TypeError, RecursionError):
-            cell = index = success = None
-        if type(cell) is not str or type(index) is not int or type(success) is not bool:
+    for row, where in read_lines(path, expected):
+        one = formed(_Label, row, where, "A label cannot be read", expected)
+        if labels.setdefault((one.cell, one.index), one.success) != one.success:
             raise UserError(
-                "A label cannot be read.",
-                where=f"{path}, line {number}",
-                got=line[:120],
-                expected=expected,
-            )
-        if labels.setdefault((cell, index), success) != success:
-            raise UserError(
-                "A response has two labels.", where=f"{path}, line {number}", got=line[:120]
+                "A response has two labels.",
+                where=where,
+                got=json.dumps(row, ensure_ascii=False)[:120],
             )
     if not labels:
         raise UserError("The file holds no label.", where=path, expected=expected)
@@ -194,3 +214,152 @@ def _auroc(data: Labelled, sides: Sequence[int]) -> Statistic:
             return (won * below).sum(axis=-1) / (won.sum(axis=-1) * lost.sum(axis=-1))
 
     return Statistic(np.concatenate([passes, failures], 1), ranked)
+
+
+# ---------------------------------------------------------------- corrected by a person
+
+FILE = "label-first.json"
+LEAST = 30
+"""Graded outputs from which a correction is made."""
+RESAMPLES = 2000
+HOW = "prediction-powered"
+
+
+def mark_first(run: str | os.PathLike[str], plan: Plan, groups: int) -> int:
+    """Write down which groups a person grades; the plan's order is random. How many texts."""
+    if not 0 < groups <= len(plan.sheets):
+        raise UserError(
+            "There are not so many groups to grade.",
+            where="`label_first`",
+            got=groups,
+            expected=f"1 to {len(plan.sheets)}",
+        )
+    chosen = [sheet for sheet in plan.sheets if sheet.kind == "plan"][:groups]
+    document = {
+        "format": FORMAT,
+        "plan_sha256": plan.hash,
+        "sheets": [sheet.id for sheet in chosen],
+    }
+    write(_file(run), as_json(document))
+    return sum(len(sheet.labels) for sheet in chosen)
+
+
+def marked(run: str | os.PathLike[str], plan: Plan) -> list[str] | None:
+    """The ids of the groups that were drawn to be graded; None where none were."""
+    if not _file(run).exists():
+        return None
+    document = read_json(_file(run), "sheets", list)
+    if document.get("plan_sha256") != plan.hash:
+        raise UserError("The groups to grade were drawn for another plan.", where=_file(run))
+    return [str(one) for one in document["sheets"]]
+
+
+def _file(run: str | os.PathLike[str]) -> Path:
+    return Path(run) / FILE
+
+
+def corrected(
+    graded: Floats, same: Floats, rest: Floats, *, replicates: int = RESAMPLES, seed: int = 0
+) -> dict[str, Any]:
+    """GEQ from people's `graded`, the judge's `same` on these, and its `rest` on all others."""
+    from scipy.stats import t as student
+
+    n, m = len(graded), len(rest)
+    rng = np.random.default_rng(derive_seed(seed, "groupeval-corrected"))
+    a = rng.multinomial(n, np.full(n, 1 / n), size=replicates).astype(float)
+    b = rng.multinomial(m, np.full(m, 1 / m), size=replicates).astype(float) if m else None
+    value, weight = _estimate(np.ones((1, n)), np.ones((1, m)), graded, same, rest)
+    drawn, _ = _estimate(a, np.ones((replicates, 0)) if b is None else b, graded, same, rest)
+    wide = float(student.ppf((1 + LEVEL) / 2, n - 1))
+    alone = float(graded.std(ddof=1)) / n**0.5
+    spread = float(drawn.std(ddof=1))
+    people = float(graded.mean())
+
+    def interval(middle: float, error: float, how: str) -> Interval:
+        return Interval(middle, middle - wide * error, middle + wide * error, LEVEL, n, how)
+
+    return {
+        "geq": interval(float(value[0]), spread, HOW),
+        "people_alone": interval(people, alone, "Student"),
+        "judge_alone": float(np.concatenate([same, rest]).mean()),
+        "weight": float(weight[0]),
+        "width_over_people_alone": spread / alone if alone > 0 else None,
+        "n_graded": n,
+        "n_others": m,
+    }
+
+
+def _estimate(
+    a: Floats, b: Floats, graded: Floats, same: Floats, rest: Floats
+) -> tuple[Floats, Floats]:
+    """GEQ and the weight for counts of the graded `a` and of the others `b`, a row each."""
+    n, total = a.sum(1), a.sum(1) + b.sum(1)
+    y, f = a @ graded / n, a @ same / n
+    every = (a @ same + b @ rest) / total
+    together = a @ (graded * same) / n - y * f
+    spread = a @ same**2 / n - f**2
+    weight = np.divide(together, spread, out=np.zeros_like(spread), where=spread > 1e-12)
+    return weight * every + y - weight * f, weight
+
+
+def correct_series(judge: Series, person: Series, *, seed: int = 0) -> dict[str, Any]:
+    """The corrected GEQ of every generator of a run, or why it cannot be had."""
+    ids = marked(judge.run, judge.plan)
+    if ids is None:
+        raise UserError(
+            "Nobody drew at random which outputs the person grades, so nothing can be corrected.",
+            where=judge.run,
+            expected=f"{FILE}, which a plan with `label_first` writes",
+            fix="plan again with `label_first`, and grade those groups",
+        )
+    said = {
+        sheet.id: [one for one in states if isinstance(one, GroupVerdict)]
+        for sheet, states in person.states()
+    }
+    missing = [one for one in ids if not said.get(one)]
+    if missing:
+        raise UserError(
+            "The person has not graded all groups that were drawn.",
+            where=f"{person.run}@{person.id}",
+            got=f"{len(ids) - len(missing)} of {len(ids)}",
+            expected="all of them: those that one happens to finish are no random sample",
+            fix=f"strop groupeval export-human {judge.run}",
+        )
+    verdicts = [verdict for one in ids for verdict in said[one]]
+    everything, humans = by_cell(judge.verdicts()), by_cell(verdicts)
+    prompted = judge.profile.kind == "answers"
+    found: dict[str, Any] = {}
+    for name, cell in everything.items():
+        outputs = sum(len(one.outputs) for one in humans[name].verdicts) if name in humans else 0
+        if outputs < LEAST:
+            found[name] = {"geq": None, "n_graded": outputs, "why": f"{LEAST} grades are needed"}
+            continue
+        mine, theirs = (_units(one, prompted) for one in (cell, humans[name]))
+        both = [key for key in theirs if key in mine]
+        rest = [value for key, value in mine.items() if key not in theirs]
+        arrays = [[theirs[k] for k in both], [mine[k] for k in both], rest]
+        found[name] = corrected(*(np.array(one, float) for one in arrays), seed=seed)
+    return {"person": person.name, "judge": judge.name, "cells": found}
+
+
+def _units(cell: JudgedCell, prompted: bool) -> dict[Any, float]:
+    if prompted:
+        return {one.prompt: prompt_quality(one) for one in cell.verdicts}
+    return dict(zip(cell.outputs, cell.per_output.tolist(), strict=True))
+
+
+def corrected_words(found: dict[str, Any]) -> Sequence[str]:
+    """What the correction did, a sentence each."""
+    told = []
+    for name, one in found["cells"].items():
+        if one["geq"] is None:
+            told.append(f"{name}: not corrected, {one['n_graded']} grades; {one['why']}.")
+            continue
+        ratio = one["width_over_people_alone"]
+        change = "as wide as" if ratio is None else f"{ratio:.2f} times as wide as"
+        told.append(
+            f"{name}: GEQ {one['geq']:.2f} by {found['judge']}, corrected by {one['n_graded']} "
+            f"grades of {found['person']} (weight {one['weight']:.2f}); {change} people alone, "
+            f"{one['people_alone']:.2f}."
+        )
+    return [*told, "This corrects towards these graders, and GEQ only: GED is the judge's."]

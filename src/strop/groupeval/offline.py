@@ -9,7 +9,12 @@ many are joined. Equal texts get equal answers, always. Changing a threshold mak
 
 Text features are what can be counted without understanding. They lean on English (function words,
 Latin letters) and on the surface. A fluent lie, a topic that drifts politely and a clever page all
-look the same to them. Responses to a task are counted in `offline_task.py`.
+look the same to them.
+
+Under a task's rubric no answer is checked. `success` is 1, "it cannot be told", for every valid
+response; the other grades see noise, loops, and whether a response speaks of what the task speaks
+of. A wrong answer in good form has the grades of a right one, and using a number that does not
+matter earns one more: so against labels it is near chance, or below.
 """
 
 from __future__ import annotations
@@ -28,9 +33,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from strop.errors import UserError, unknown_name
-from strop.groupeval import offline_task
-from strop.groupeval.payload import documents, preprocess
-from strop.groupeval.profile import Profile
+from strop.groupeval.profile import Profile, documents, preprocess
 from strop.groupeval.session import Answer
 from strop.groupeval.sorting import SORTINGS, likeness, sort_by_content, without
 from strop.registry import resolve
@@ -73,11 +76,11 @@ def offline_spec(
             where="`model`",
             fix="leave `model` out",
         )
-    known = FEATURES if profile.modes else ("auto", offline_task.FEATURES)
+    known = FEATURES if profile.modes else ("auto", TASK_FEATURES)
     if features not in known:
         raise unknown_name("kind of features", features, known, where="`features`")
     if features == "auto" and not profile.modes:
-        features = offline_task.FEATURES
+        features = TASK_FEATURES
     if features == "auto":
         features = "minilm" if resolve(f"{EMBEDDINGS}:available")() else "ngrams"
     weights = resolve(f"{EMBEDDINGS}:embedding_spec")().sha256 if features == "minilm" else None
@@ -93,8 +96,8 @@ def offline_spec(
 def offline_client(spec: JudgeSpec, profile: Profile, embed: Embed | None = None) -> Answer:
     """What answers a sheet; `embed` is given where it has vectors already."""
     wanted = set(profile.dimensions)
-    if not profile.modes and wanted == set(offline_task.GRADES):
-        return lambda labels, texts, task: offline_task.reply(texts, labels, profile, task)
+    if not profile.modes and wanted == set(RESPONSE_GRADES):
+        return lambda labels, texts, task: task_reply(texts, labels, profile, task)
     for_answers = profile.kind == "answers" and wanted == ANSWERED
     if not profile.modes or not (for_answers or wanted == set(GRADES)):
         raise UserError(
@@ -198,14 +201,14 @@ ANSWERED = {"readability", "coherence", "fulfilment", "nondegeneration"}
 
 def _answer(text: str, profile: Profile, prompt: str) -> dict[str, int] | None:
     """The grades of an answer to a prompt: short ones are valid, and success cannot be told."""
-    response = offline_task.response_features(preprocess(text, profile), prompt)
-    if not offline_task.is_valid(response):
+    response = response_features(preprocess(text, profile), prompt)
+    if not is_valid(response):
         return None
     return {
-        "readability": offline_task.GRADES["readability"](response),
+        "readability": RESPONSE_GRADES["readability"](response),
         "coherence": _coherence(text_features(documents(text, profile))),
-        "fulfilment": offline_task.GRADES["success"](response),
-        "nondegeneration": offline_task.GRADES["nondegeneration"](response),
+        "fulfilment": RESPONSE_GRADES["success"](response),
+        "nondegeneration": RESPONSE_GRADES["nondegeneration"](response),
     }
 
 
@@ -433,3 +436,78 @@ def _continuity(documents: list[list[str]]) -> float:
         ]
         shared += [bool(a & b) for a, b in pairwise(content)]
     return _share(shared) if shared else 1.0
+
+
+# ---------------------------------------------------------------- responses to a task
+
+TASK_FEATURES = "counts"
+SEQUENCE = 4
+"""Pieces per repeated sequence."""
+LONG = 5
+"""Letters from which a word says what is spoken of."""
+
+
+@dataclass(frozen=True)
+class ResponseFeatures:
+    """One response in numbers; shares are from 0 to 1."""
+
+    plain: float
+    """Share of the visible characters that are letters or digits; code and sums have symbols."""
+    odd: float
+    """Share of those that cannot be printed, or stand for what could not be decoded."""
+    repetition: float
+    """Share of sequences of four words, numbers or signs that stood before."""
+    shared: float
+    """Share of its numbers and longer words that the task has too."""
+    used: float
+    """Share of the task's numbers that it has; 1 where the task has none."""
+
+
+def response_features(text: str, task: str) -> ResponseFeatures:
+    """Those of one response to a task."""
+    visible = re.sub(r"\s", "", text)
+    pieces = re.findall(r"[^\W\d_]+|\d+|[^\w\s]", text.lower())
+    grams = [tuple(pieces[i : i + SEQUENCE]) for i in range(len(pieces) - SEQUENCE + 1)]
+    own, asked = _subjects(text), _subjects(task)
+    numbers = {one for one in asked if one.isdigit()}
+    return ResponseFeatures(
+        plain=_share(c.isalnum() for c in visible),
+        odd=_share(not c.isprintable() or c == "\ufffd" for c in visible),
+        repetition=(len(grams) - len(set(grams))) / max(1, len(grams)),
+        shared=_share(one in asked for one in own),
+        used=_share(one in own for one in numbers) if numbers else 1.0,
+    )
+
+
+def _subjects(text: str) -> set[str]:
+    found = re.findall(r"[^\W\d_]+|\d+", text.lower())
+    return {piece for piece in found if piece.isdigit() or len(piece) >= LONG}
+
+
+def is_valid(s: ResponseFeatures) -> bool:
+    """Whether it says anything; a number alone does."""
+    return s.plain >= 0.2 and s.odd <= 0.3 and s.repetition < 0.9
+
+
+RESPONSE_GRADES: dict[str, Callable[[ResponseFeatures], int]] = {
+    "readability": lambda s: _grade(
+        s.plain >= 0.4 and s.odd == 0, s.plain >= 0.25 and s.odd <= 0.05
+    ),
+    "reasoning": lambda s: _grade(s.shared >= 0.3 and s.used >= 0.9, s.shared >= 0.1),
+    "success": lambda _: 1,
+    # Programs and written-out steps repeat themselves more than prose.
+    "nondegeneration": lambda s: _grade(s.repetition <= 0.3, s.repetition <= 0.6),
+}
+
+
+def task_reply(
+    texts: Sequence[str], labels: Sequence[str], profile: Profile, task: str | None
+) -> str:
+    """The answer to one sheet, as JSON of the frozen schema; always unsure."""
+    outputs = []
+    for name, text in zip(labels, texts, strict=True):
+        one = response_features(preprocess(text, profile), task or "")
+        valid = is_valid(one)
+        grades = {key: RESPONSE_GRADES[key](one) if valid else 0 for key in profile.dimensions}
+        outputs.append({"id": name, "valid": valid, **grades})
+    return json.dumps({"outputs": outputs, "confidence": "low"})

@@ -3,6 +3,18 @@
 A profile is a directory whose MANIFEST lists the SHA-256 of every other file, as `sha256sum`
 prints it. Numbers of different profiles are different quantities, so nothing in it may drift:
 a changed file is refused, and a change that is meant gets a name of its own.
+
+`messages` is what the judge reads: texts as JSON strings under opaque ids, between markers that
+they cannot hold. Texts are untrusted. A text can hold anything: the markers, the boundary, chat
+control tokens, a reply that looks like ours, orders to the judge. None of it can change the
+structure:
+
+- each text is one JSON string on one line; quotes, line breaks and all unprintable characters are
+  escaped, so no text ends its own string or line;
+- `<` is escaped, so no control token of a chat template (`<|im_end|>`, `</s>`) stands there
+  literally, and neither do `[INST]`, `[SYSTEM_PROMPT]` or any capitals in brackets;
+- a boundary that the text itself spells is escaped, so every literal one is ours;
+- the markers carry a code that is the hash of the texts, checked to be in none of them.
 """
 
 from __future__ import annotations
@@ -10,15 +22,20 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from dataclasses import dataclass
+import re
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from string import Template
-from typing import Any, Literal, get_args
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+from pydantic.dataclasses import dataclass
 
 from strop.assets import ROOT
 from strop.disk import disk, reading, write
 from strop.errors import UserError, unknown_name
+from strop.groupeval.lines import formed
 from strop.store.documents import load_yaml
 
 PROFILES = ROOT / "profiles"
@@ -55,12 +72,45 @@ def profile_names() -> list[str]:
 
 @dataclass(frozen=True)
 class Profile:
-    """One way to judge, as one value."""
+    """One way to judge, as one value: its files, and what `profile.yaml` says."""
 
     files: dict[str, bytes]
     """Every file of the directory but the manifest, by name."""
-    settings: dict[str, Any]
-    """What `profile.yaml` says."""
+    name: str
+    """What the profile is called, e.g. `webtext-v1`."""
+    kind: Kind
+    """What a group holds.
+
+    `unconditional`: texts of one generator; `conditional`: two generators' responses to one
+    prompt; `answers`: one generator's answers to one prompt.
+    """
+    group_size: Annotated[int, Field(ge=2)]
+    """Texts that the judge reads at once; of answers to a prompt, at most."""
+    partitions: Annotated[int, Field(ge=1, le=2)]
+    """How often every output is judged."""
+    dimensions: tuple[str, ...]
+    """The names of the grades, in the order in which `Grade.scores` holds them."""
+    modes: bool
+    """Whether valid outputs get modes; without them there is no GED."""
+    preprocessing: dict[str, Any]
+    decoding: dict[str, Any]
+    """Temperature, top_p and max_tokens of the judge."""
+
+    @classmethod
+    def of_files(cls, files: Mapping[str, bytes], where: Path) -> Profile:
+        """The profile of some files, its prompt and its settings checked."""
+        import yaml
+
+        _check_template(where / USER, files[USER])
+        try:
+            settings = load_yaml(files[SETTINGS])
+        except (yaml.YAMLError, ValueError) as error:
+            raise UserError(
+                "The profile's settings are not YAML.", where=where / SETTINGS, got=error
+            ) from None
+        what = "The profile's settings cannot be used"
+        given = settings if isinstance(settings, dict) else {}
+        return formed(cls, {**given, "files": files}, str(where / SETTINGS), what)
 
     @classmethod
     def load(cls, source: str | os.PathLike[str]) -> Profile:
@@ -95,8 +145,7 @@ class Profile:
                     expected=f"SHA-256 {listed.get(name, 'none')[:16]}..., as {MANIFEST} says",
                     fix=_new_version(path),
                 )
-        _check_template(path / USER, files[USER])
-        return cls(files, _settings(path / SETTINGS, files[SETTINGS]))
+        return cls.of_files(files, path)
 
     @cached_property
     def hash(self) -> str:
@@ -109,53 +158,14 @@ class Profile:
         return "".join(f"{sha256(self.files[name])}  {name}\n" for name in FILES)
 
     @property
-    def name(self) -> str:
-        """What the profile is called, e.g. `webtext-v1`."""
-        return self.settings["name"]
-
-    @property
-    def kind(self) -> Kind:
-        """What a group holds.
-
-        `unconditional`: texts of one generator; `conditional`: two generators' responses to one
-        prompt; `answers`: one generator's answers to one prompt.
-        """
-        return self.settings["kind"]
-
-    @property
-    def group_size(self) -> int:
-        """Texts that the judge reads at once; of answers to a prompt, at most."""
-        return self.settings["group_size"]
-
-    @property
-    def partitions(self) -> int:
-        """How often every output is judged."""
-        return self.settings["partitions"]
-
-    @property
-    def dimensions(self) -> tuple[str, ...]:
-        """The names of the grades, in the order in which `Grade.scores` holds them."""
-        return tuple(self.settings["dimensions"])
-
-    @property
-    def modes(self) -> bool:
-        """Whether valid outputs get modes; without them there is no GED."""
-        return self.settings["modes"]
-
-    @property
-    def decoding(self) -> dict[str, Any]:
-        """Temperature, top_p and max_tokens of the judge."""
-        return dict(self.settings["decoding"])
-
-    @property
     def sentinel(self) -> str:
         """What ends a document in the raw texts."""
-        return self.settings["preprocessing"]["sentinel"]
+        return self.preprocessing["sentinel"]
 
     @property
     def boundary(self) -> str:
         """What the judge reads in its place."""
-        return self.settings["preprocessing"]["boundary"]
+        return self.preprocessing["boundary"]
 
     @cached_property
     def schema(self) -> dict[str, Any]:
@@ -196,9 +206,8 @@ def import_profile(
     if out.exists() and any(out.iterdir()):
         raise UserError("The directory is not empty.", where=out, fix="name a new one")
     files = {**texts, SCHEMA: schema, SETTINGS: yaml.safe_dump(settings, sort_keys=False).encode()}
-    _check_template(Path(USER), files[USER])
     _check_schema(schema, settings)
-    profile = Profile(files, _settings(Path(SETTINGS), files[SETTINGS]))
+    profile = Profile.of_files(files, Path())
     with disk(out):
         out.mkdir(parents=True, exist_ok=True)
     for name, content in files.items():
@@ -260,46 +269,6 @@ def _content(path: Path, name: str) -> bytes:
         ) from None
 
 
-KINDS_OF_SETTINGS = {
-    "name": str,
-    "kind": str,
-    "group_size": int,
-    "partitions": int,
-    "dimensions": list,
-    "modes": bool,
-    "preprocessing": dict,
-    "decoding": dict,
-}
-
-
-def _settings(path: Path, content: bytes) -> dict[str, Any]:
-    import yaml
-
-    try:
-        settings = load_yaml(content)
-    except (yaml.YAMLError, ValueError) as error:
-        raise UserError("The profile's settings are not YAML.", where=path, got=error) from None
-    for key, kind in KINDS_OF_SETTINGS.items():
-        value = settings.get(key) if isinstance(settings, dict) else None
-        if not isinstance(value, kind):
-            raise UserError(
-                f"The profile's settings lack a usable {key!r}.",
-                where=path,
-                got=repr(value),
-                expected=kind.__name__,
-            )
-    if settings["partitions"] not in (1, 2) or settings["group_size"] < 2:
-        raise UserError(
-            "The profile's group size or number of partitions cannot be planned.",
-            where=path,
-            got=f"group_size {settings['group_size']}, partitions {settings['partitions']}",
-            expected="groups of at least 2, in 1 or 2 partitions",
-        )
-    if settings["kind"] not in get_args(Kind):
-        raise unknown_name("kind of profile", settings["kind"], get_args(Kind), where=str(path))
-    return settings
-
-
 def _check_template(path: Path, content: bytes) -> None:
     """A prompt that leaves the texts out would be judged all the same."""
     template = Template(content.decode(errors="replace"))
@@ -319,3 +288,75 @@ def _new_version(path: Path) -> str:
         + " ".join(FILES)
         + f" > {MANIFEST}` in it, and plan with --profile NEW_DIRECTORY"
     )
+
+
+# ---------------------------------------------------------------- what the judge reads
+
+Messages = list[dict[str, str]]
+
+CODE_DIGITS = 12
+CONTROL = re.compile(r"\[(?=/?[A-Z][A-Z_]*\])")
+"""The bracket of `[INST]`, `[/INST]`, `[SYSTEM_PROMPT]`, `[TOOL_CALLS]` and whatever else chat
+templates make of capitals in brackets."""
+
+
+def preprocess(text: str, profile: Profile) -> str:
+    """The text as it is judged: one leading sentinel goes, later ones become boundaries."""
+    return profile.boundary.join(documents(text, profile))
+
+
+def documents(text: str, profile: Profile) -> list[str]:
+    """The parts of a text between its sentinels, one leading sentinel left out."""
+    return text.removeprefix(profile.sentinel).split(profile.sentinel)
+
+
+def encode(text: str, profile: Profile) -> str:
+    """The preprocessed text as a JSON string; decoded, it is `preprocess(text)` exactly."""
+    own = re.compile(re.escape(profile.boundary))
+    parts = [_escaped(document, own) for document in documents(text, profile)]
+    return '"' + profile.boundary.join(parts) + '"'
+
+
+def _escaped(text: str, own_boundary: re.Pattern[str]) -> str:
+    text = json.dumps(text, ensure_ascii=False)[1:-1]
+    # After json.dumps a backslash in the text is doubled, so these escapes cannot be confused
+    # with anything that the text holds.
+    text = own_boundary.sub(lambda match: _code_point(match[0][0]) + match[0][1:], text)
+    text = CONTROL.sub(lambda match: _code_point(match[0]), text)
+    return "".join(c if c.isprintable() and c != "<" else _code_point(c) for c in text)
+
+
+def _code_point(character: str) -> str:
+    r"""`\uXXXX`, twice for what lies beyond 16 bits."""
+    units = character.encode("utf-16-be")
+    return "".join(f"\\u{units[i]:02x}{units[i + 1]:02x}" for i in range(0, len(units), 2))
+
+
+def messages(
+    profile: Profile, ids: Sequence[str], texts: Sequence[str], task: str | None = None
+) -> Messages:
+    """The whole conversation that is sent: nothing but the profile, the ids and the texts."""
+    lines = [
+        f'{{"id": {json.dumps(name)}, "text": {encode(text, profile)}}}'
+        for name, text in zip(ids, texts, strict=True)
+    ]
+    if task is not None:
+        lines.insert(0, f'{{"task": {encode(task, profile)}}}')
+    data = "\n".join(lines)
+    user = Template(profile.user).substitute(
+        count=len(texts), code=_code(data), data=data, ids=", ".join(ids)
+    )
+    return [{"role": "system", "content": profile.system}, {"role": "user", "content": user}]
+
+
+def _code(data: str) -> str:
+    """A code that is not in the data: a text would have to hold a hash of itself."""
+    code = sha256(data)[:CODE_DIGITS]
+    while code in data:
+        code = sha256(code + data)[:CODE_DIGITS]
+    return code
+
+
+def prompt_hash(conversation: Messages) -> str:
+    """SHA-256 of what is sent."""
+    return sha256(canonical(conversation))

@@ -17,10 +17,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from strop.errors import UserError
-from strop.groupeval.endpoint import Endpoint
-from strop.groupeval.form import reply_limit
-from strop.groupeval.payload import Messages, messages, prompt_hash
+from strop.groupeval.endpoint import Endpoint, reply_limit
 from strop.groupeval.plan import Sheet
+from strop.groupeval.profile import Messages, messages, prompt_hash
 from strop.groupeval.series import Series
 from strop.groupeval.verdict import NoVerdict, read_reply
 from strop.served.client import Reply

@@ -37,8 +37,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from strop.errors import UserError
-from strop.groupeval.comparison import check_alike
-from strop.groupeval.judgments import Judgments
+from strop.groupeval.judgments import Judgments, check_alike
 from strop.groupeval.scores import by_cell, ged, quality
 from strop.groupeval.verdict import Grade, GroupVerdict
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
+from strop.groupeval.lines import no_repeats
 from strop.groupeval.profile import SCHEMA, Profile
 
 if TYPE_CHECKING:
@@ -193,14 +194,6 @@ def _told(error: ValidationError) -> str:
     if len(quoted) <= QUOTED or not error.message.startswith(quoted):
         return error.message
     return f"{quoted[:QUOTED]}...{error.message[len(quoted) :]}"
-
-
-def no_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """An object that says a thing twice says nothing."""
-    names = [name for name, _ in pairs]
-    if len(set(names)) < len(names):
-        raise ValueError("a key stands twice in one object")
-    return dict(pairs)
 
 
 def _no_constant(name: str) -> Any:

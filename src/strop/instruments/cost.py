@@ -142,11 +142,12 @@ def measure_cost(
 def draw_batch(
     denoiser: Model, spec: SamplerSpec, batch: int, first: int, length: int, seed: int
 ) -> list[Output]:
-    """Outputs of one batch, as they are finished."""
+    """Outputs of one batch, in order."""
     if spec.implementation == "dense":
         return dense_batch(denoiser, spec, seed=seed, first=first, count=batch, length=length)
     outputs = range(first, first + batch)
-    return list(fast(denoiser, spec, seed=seed, outputs=outputs, slots=batch, length=length))
+    done = fast(denoiser, spec, seed=seed, outputs=outputs, slots=batch, length=length)
+    return sorted(done, key=lambda one: one.index)
 
 
 def measure_apart(

@@ -33,6 +33,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal
 
 import numpy as np
@@ -41,11 +42,11 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
 from strop.denoisers.base import Denoiser
-from strop.draw.worker import ModelJob, what_to_load
 from strop.engine import LOCAL, Engine
-from strop.engine.blocks import Blocks, measure_blocks
 from strop.engine.provenance import new_session
+from strop.engine.workers import Blocks
 from strop.errors import UserError
+from strop.instruments.blocks import measure_with
 from strop.measure.heldout import HeldOutRows
 from strop.rng import Stream
 from strop.samplers.machinery.categorical import clean_log_probs
@@ -284,38 +285,19 @@ def loss_cell(
     return LossCell(**common, kind=kind, count=count, heldout=sha, sequences=len(ids))
 
 
-class LossWorker:
-    """Measures the losses of some sequences with a model that is loaded."""
+def loss_table(
+    cells: Sequence[LossCell], ids: Ints, denoiser: Denoiser, cell: int, missing: Sequence[int]
+) -> Any:
+    """One table: all contexts of some sequences of a cell."""
+    import pyarrow as pa
 
-    def __init__(self, denoiser: Denoiser, cells: Sequence[LossCell], ids: Ints) -> None:
-        self.facts = new_session(denoiser)
-        self._denoiser, self._cells, self._ids = denoiser, cells, ids
-
-    def work(self, cell: int, missing: Sequence[int]) -> Iterator[tuple[int, Any]]:
-        """One table: all contexts of some sequences of a cell."""
-        import pyarrow as pa
-
-        spec, sequences = self._cells[cell], np.array(missing, np.int64)
-        ids, taus = self._ids[sequences], spec.temperatures
-        tables = [
-            to_table(one, measure(self._denoiser, ids, one, taus), spec)
-            for one in spec.contexts(sequences)
-        ]
-        yield missing[0], pa.concat_tables(tables)
-
-
-@dataclass(frozen=True, eq=False)
-class LossJob(ModelJob):
-    """What a worker needs to measure losses."""
-
-    cells: tuple[LossCell, ...]
-    ids: Ints
-
-    def open(self, loaded: Denoiser) -> LossWorker:
-        """With the checkpoint."""
-        found = LossWorker(loaded, self.cells, self.ids)
-        found.facts["checkpoint"] = self.recipe.said
-        return found
+    spec, sequences = cells[cell], np.array(missing, np.int64)
+    taus = spec.temperatures
+    tables = [
+        to_table(one, measure(denoiser, ids[sequences], one, taus), spec)
+        for one in spec.contexts(sequences)
+    ]
+    return pa.concat_tables(tables)
 
 
 def measured_losses(
@@ -330,11 +312,11 @@ def measured_losses(
 
     With a shard as `engine`, an `Incomplete` names what other shards have not measured yet.
     """
-    facts = measure_blocks(
-        folder,
+    facts = measure_with(
+        denoiser,
+        partial(loss_table, cells, ids),
         [_as_blocks(one) for one in cells],
-        lambda: LossWorker(denoiser, cells, ids),
-        lambda: LossJob(*what_to_load(denoiser), tuple(cells), ids),
+        folder,
         engine,
         lambda text: note(f"{denoiser.source}, {text}"),
         "losses",

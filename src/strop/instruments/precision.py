@@ -8,8 +8,7 @@ steps, because t - s shrinks.
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -69,10 +68,6 @@ class PrecisionReport:
     """Share of positions that reach the finish masked, exact: 1e-5."""
     leftover_float32: float
 
-    def as_dict(self) -> dict[str, Any]:
-        """Plain data."""
-        return asdict(self)
-
 
 def describe(
     denoiser: Denoiser,
@@ -101,9 +96,7 @@ def describe(
 
 
 def _contexts(denoiser: Denoiser, samples: int, seed: int, length: int) -> torch.Tensor:
-    spec = SamplerSpec(steps=CONTEXT_STEPS)
-    done = draw_batch(denoiser, spec, samples, 0, length, seed)
-    done.sort(key=lambda one: one.index)
+    done = draw_batch(denoiser, SamplerSpec(steps=CONTEXT_STEPS), samples, 0, length, seed)
     return torch.from_numpy(np.stack([one.ids for one in done])).to(denoiser.device)
 
 

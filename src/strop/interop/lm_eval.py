@@ -20,7 +20,7 @@ from strop.denoisers import CausalModel, Denoiser, load_model
 from strop.denoisers.prompting import reader_of
 from strop.denoisers.tokenizer import end_ids, up_to_end
 from strop.draw import sample_cells
-from strop.engine.progress import Silent
+from strop.engine.plan import Silent
 from strop.errors import UserError, unknown_name, whole_number
 from strop.interop.harness_settings import Generation, Settings
 from strop.interop.likelihood import Pair, Score, check_masked, exact, is_greedy, monte_carlo

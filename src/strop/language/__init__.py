@@ -13,8 +13,7 @@ from strop.registry import loader
 
 if TYPE_CHECKING:
     from strop.language.law import Language
-    from strop.language.paths import path_bounds
-    from strop.language.reading import check, draw, explain, score
+    from strop.language.reading import check, draw, explain, path_bounds, score
 
 __all__ = ["Language", "check", "draw", "explain", "path_bounds", "score"]
 

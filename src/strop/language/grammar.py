@@ -173,6 +173,17 @@ class _Reader:
         shown = None if got is None else (got if isinstance(got, str) else repr(got))[:200]
         return UserError(what, where=f"{self.source}: {place}", got=shown, expected=expected)
 
+    def as_many(self, place: str, what: str, found: Sequence[Any], n: int, unit: str) -> None:
+        if len(found) != n:
+            raise self.bad(place, what, len(found), f"{n} {unit}")
+
+    def one_of(
+        self, place: str, what: str, name: Any, known: Iterable[str], got: Any = None
+    ) -> None:
+        known = list(known)
+        if name not in known:
+            raise self.bad(place, what, got, f"one of {', '.join(known)}")
+
     def grammar(self, document: Any, sha256: str) -> Grammar:
         from jsonschema import Draft202012Validator
         from jsonschema.exceptions import best_match
@@ -197,12 +208,8 @@ class _Reader:
             segments.append(self._segment(f"segments[{k}]", entry, start))
             start += entry["length"]
         if start != document["length"]:
-            raise self.bad(
-                "length",
-                "The lengths of the segments do not add up to it.",
-                document["length"],
-                f"{start}",
-            )
+            what = "The lengths of the segments do not add up to it."
+            raise self.bad("length", what, document["length"], f"{start}")
         mode = self._known("mode", document.get("mode", ()))
         return Grammar(
             source=self.source,
@@ -222,9 +229,8 @@ class _Reader:
             if not isinstance(word, str) or not word:
                 raise self.bad(f"vocabulary[{k}]", "A word is a text that is not empty.", word)
             if word in ids:
-                raise self.bad(
-                    f"vocabulary[{k}]", f"The word stands there twice, first at {ids[word]}.", word
-                )
+                twice = f"The word stands there twice, first at {ids[word]}."
+                raise self.bad(f"vocabulary[{k}]", twice, word)
             ids[word] = k
         return ids
 
@@ -258,12 +264,7 @@ class _Reader:
     def _known(self, place: str, names: Iterable[str]) -> list[str]:
         """Names of latents, all of them known."""
         for name in names:
-            if name not in self.order:
-                raise self.bad(
-                    place,
-                    f"There is no latent called {name!r}.",
-                    expected=f"one of {', '.join(self.order)}",
-                )
+            self.one_of(place, f"There is no latent called {name!r}.", name, self.order)
         return list(names)
 
     def _latent(
@@ -274,13 +275,8 @@ class _Reader:
             prior = self._law(f"{place}.weights", weights, len(values))
         else:
             self._known(f"{place}.given", [given])
-            if len(weights) != sizes[given]:
-                raise self.bad(
-                    f"{place}.weights",
-                    f"There must be one row for each value of {given!r}.",
-                    len(weights),
-                    f"{sizes[given]} rows",
-                )
+            what = f"There must be one row for each value of {given!r}."
+            self.as_many(f"{place}.weights", what, weights, sizes[given], "rows")
             rows = enumerate(weights)
             prior = np.array(
                 [self._law(f"{place}.weights[{k}]", row, len(values)) for k, row in rows]
@@ -288,13 +284,8 @@ class _Reader:
         features = {}
         for feature, words in entry.get("features", {}).items():
             where = f"{place}.features.{feature}"
-            if len(words) != len(values):
-                raise self.bad(
-                    where,
-                    "There must be one word for each value.",
-                    len(words),
-                    f"{len(values)} words",
-                )
+            what = "There must be one word for each value."
+            self.as_many(where, what, words, len(values), "words")
             features[feature] = tuple(self._word(f"{where}[{k}]", w) for k, w in enumerate(words))
         return Latent(name, values, None if given is None else self.order[given], prior, features)
 
@@ -318,13 +309,8 @@ class _Reader:
         variants, shares = [], []
         for k, variant in enumerate(entry["variants"]):
             where = f"{place}.variants[{k}]"
-            if len(variant["tokens"]) != entry["length"]:
-                raise self.bad(
-                    f"{where}.tokens",
-                    "A variant is as long as its segment.",
-                    len(variant["tokens"]),
-                    f"{entry['length']} tokens",
-                )
+            what = "A variant is as long as its segment."
+            self.as_many(f"{where}.tokens", what, variant["tokens"], entry["length"], "tokens")
             tokens = enumerate(variant["tokens"])
             variants.append(tuple(self._slot(f"{where}.tokens[{i}]", t, names) for i, t in tokens))
             allowed = self._allowed(f"{where}.when", variant.get("when") or {}, latents)
@@ -347,24 +333,14 @@ class _Reader:
         allowed = np.ones([len(latent.values) for latent in latents])
         known = [latent.name for latent in latents]
         for name, said in when.items():
-            if name not in known:
-                raise self.bad(
-                    f"{place}.{name}",
-                    "The latent is not in the scope.",
-                    name,
-                    f"one of {', '.join(known)}",
-                )
+            where = f"{place}.{name}"
+            self.one_of(where, "The latent is not in the scope.", name, known, name)
             axis = known.index(name)
-            mask = np.zeros(len(latents[axis].values))
+            values = latents[axis].values
+            mask = np.zeros(len(values))
             for value in [said] if isinstance(said, str) else said:
-                if value not in latents[axis].values:
-                    raise self.bad(
-                        f"{place}.{name}",
-                        f"{name!r} has no such value.",
-                        value,
-                        f"one of {', '.join(latents[axis].values)}",
-                    )
-                mask[latents[axis].values.index(value)] = 1
+                self.one_of(where, f"{name!r} has no such value.", value, values, value)
+                mask[values.index(value)] = 1
             allowed = np.moveaxis(np.moveaxis(allowed, axis, -1) * mask, -1, axis)
         return allowed
 
@@ -377,20 +353,10 @@ class _Reader:
         match = _FEATURE.fullmatch(token)
         if match and (match[1] in self.latents or token not in self.ids):
             name, feature = match.groups()
-            if name not in scope:
-                raise self.bad(
-                    place,
-                    "The latent is not in the scope of the segment.",
-                    token,
-                    f"one of {', '.join(scope)}",
-                )
+            what = "The latent is not in the scope of the segment."
+            self.one_of(place, what, name, scope, token)
             latent = self.latents[name]
-            if feature not in latent.features:
-                raise self.bad(
-                    place,
-                    f"The latent {name!r} has no such feature.",
-                    token,
-                    f"one of {', '.join(latent.features)}",
-                )
+            what = f"The latent {name!r} has no such feature."
+            self.one_of(place, what, feature, latent.features, token)
             return Slot(self.order[name], latent.features[feature])
         return Slot(None, (self._word(place, token),))

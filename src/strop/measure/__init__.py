@@ -10,12 +10,11 @@ from typing import TYPE_CHECKING
 from strop.registry import loader
 
 if TYPE_CHECKING:
-    from strop.measure.causal import Evaluator
-    from strop.measure.evaluator import load_evaluator
+    from strop.measure.cells import score_texts
+    from strop.measure.evaluator import Evaluator, load_evaluator
     from strop.measure.frame import Measured, Score, perplexity_ratio, read_cell, read_run
     from strop.measure.guard import Guard
     from strop.measure.metric import Aggregate, Metric, metrics
-    from strop.measure.outside import score_texts
     from strop.measure.perplexity import score_perplexity
     from strop.measure.score import score_cell, score_embeddings, score_records
     from strop.spec import MetricSpec

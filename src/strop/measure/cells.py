@@ -6,21 +6,55 @@
 
 Measuring never asks a judge that costs money: `geq` is what a judge of this process says, or what
 was stored.
+
+Outputs of a known language are held against its law: violations, excess surprise, modes.
+
+The language is found by the hash that the checkpoint's spec has: it ships, or the run kept its
+grammar.
+
+Texts that no run holds, whoever wrote them, are scored in the evaluator's own tokens.
+
+There is no generator to ask for token ids, so entropy and repetition count the evaluator's tokens,
+and pools can be compared with each other only under the same evaluator. There is no guard: it
+belongs to a generator's vocabulary and length.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from strop.engine import LOCAL, Engine
-from strop.engine.plan import stop_if_planning
+from strop.engine.plan import Progress, Silent, stop_if_planning
 from strop.errors import UserError
-from strop.measure import truth
-from strop.measure.frame import Frame, read_cell
-from strop.measure.metric import METRICS, PERPLEXITY, VENDI, Metric
-from strop.measure.number import Number
+from strop.measure.frame import Frame, Score, read_cell, score_of
+from strop.measure.metric import (
+    METRICS,
+    MODES,
+    PERPLEXITY,
+    VENDI,
+    VIOLATIONS,
+    Columns,
+    Ids,
+    Metric,
+    Number,
+    PoolRows,
+    joined,
+    leave_out_broken,
+    metrics,
+)
+from strop.measure.perplexity import (
+    TOKENS,
+    perplexity_columns,
+    perplexity_metric,
+    score_perplexity,
+    token_columns,
+)
 from strop.measure.score import (
     Scoring,
     refuse_unscored,
@@ -28,15 +62,20 @@ from strop.measure.score import (
     score_embeddings,
     score_records,
 )
-from strop.spec import MetricSpec
+from strop.measure.spans import Passage, check_policy
+from strop.spec import MetricSpec, SpanPolicy
+from strop.store import Run
 
 if TYPE_CHECKING:
-    from strop.engine.progress import Progress
-    from strop.measure.causal import Evaluator
+    from strop.language import Language
+    from strop.measure.evaluator import Evaluator
     from strop.measure.guard import Guard
-    from strop.spec import SpanPolicy
     from strop.store import Cell, ScoreTable
 
+TRUTHS = (VIOLATIONS.name, MODES.name)
+NO_LENGTH = "The policy public-code cuts to a generator's length, and these texts have none."
+BATCH = 16
+"""Texts that are scored at a time."""
 Scorer = Callable[["Cell"], "MetricSpec"]
 """Scores what a cell lacks of one metric, and says which it is."""
 
@@ -91,8 +130,8 @@ def _score_all(cells: Sequence[Cell], by: Scorers) -> dict[str, list[MetricSpec]
     """Every metric that can be measured; those of the text where there is one."""
     for cell in cells:
         score_records(cell)
-        for name in truth.NAMES:
-            truth.score_truth(cell, name)
+        for name in TRUTHS:
+            score_truth(cell, name)
     records = [METRICS[name] for name in by.own]
     records += [PERPLEXITY] if by.evaluators else []
     records += [VENDI] if by.embeddings else []
@@ -114,8 +153,8 @@ def _score(
             specs = [
                 score_embeddings(cells, device=by.device, progress=by.progress, engine=by.engine)
             ]
-        elif record.name in truth.NAMES:
-            found = [truth.score_truth(cell, record.name) for cell in cells]
+        elif record.name in TRUTHS:
+            found = [score_truth(cell, record.name) for cell in cells]
             specs = [spec for spec in found if spec is not None]
         elif record.measure is not None:
             specs = [record.spec]
@@ -127,39 +166,32 @@ def _score(
 
 
 def _perplexities(cells: Sequence[Cell], by: Scorers) -> list[MetricSpec]:
-    from strop.measure.perplexity import score_perplexity
-
     if not by.evaluators:
         raise UserError("Perplexity needs an evaluator.", where="`evaluator`")
     found = []
     for load in by.evaluators:
         evaluator = load()
         found += [
-            score_perplexity(
-                some, evaluator, span, progress=by.progress, engine=by.engine, **by.reading
-            )
+            _score_perplexity(some, evaluator, span, by)
             for span in by.spans
             for some in _alike(cells)
         ]
     return found
 
 
+def _score_perplexity(
+    cells: Sequence[Cell], evaluator: Evaluator, span: SpanPolicy, by: Scorers, **name: str
+) -> MetricSpec:
+    where = {"progress": by.progress, "engine": by.engine}
+    return score_perplexity(cells, evaluator, span, **where, **by.reading, **name)
+
+
 def token_table(cell: Cell, by: Scorers) -> ScoreTable:
     """The scored tokens of a cell's outputs one by one, by the first evaluator and span policy."""
-    from strop.measure.perplexity import TOKENS, score_perplexity
-
     if TOKENS in by.own:
         metric = by.own[TOKENS](cell)
     else:
-        metric = score_perplexity(
-            cell,
-            by.evaluators[0](),
-            by.spans[0],
-            progress=by.progress,
-            engine=by.engine,
-            name=TOKENS,
-            **by.reading,
-        )
+        metric = _score_perplexity([cell], by.evaluators[0](), by.spans[0], by, name=TOKENS)
     found = cell.score(metric)
     if found is None:
         raise UserError("The cell's scores were removed.", where=cell.path)
@@ -181,3 +213,115 @@ def _refuse_unscored(cells: Sequence[Cell], perplexities: Sequence[MetricSpec]) 
         for metric in perplexities:
             if ("context" in metric.settings) == prompted:
                 refuse_unscored([Scoring(cell, metric) for cell in some])
+
+
+def score_truth(cell: Cell, name: str) -> MetricSpec | None:
+    """Score what a cell lacks of one of the two metrics; None where its law is not known."""
+    from strop.language.reading import known_language
+
+    checkpoint = cell.spec.generator.checkpoint
+    if checkpoint.family != VIOLATIONS.family:
+        return None
+    found = known_language(checkpoint.sha256, Run(cell.path.parents[1]).grammar)
+    if found is None:
+        return None
+    language, measure = found, _wrong if name == VIOLATIONS.name else _modes
+    spec = MetricSpec(name=name, settings={"language": checkpoint.sha256})
+    score_cell(cell, spec, lambda _, ids: measure(ids, language), needs_text=False)
+    return spec
+
+
+@lru_cache(maxsize=4)
+def _entropy(language: Language) -> float:
+    from strop.language.reading import DRAWS
+
+    return language.entropy(DRAWS).value
+
+
+def _wrong(ids: Ids, language: Language) -> Columns:
+    rows = np.where(ids < 0, language.mask_id, ids)
+    excess = -language.log_p(rows) - _entropy(language)
+    return {"violations": language.violations(rows), "excess": excess}
+
+
+def _modes(ids: Ids, language: Language) -> Columns:
+    rows = np.where(ids < 0, language.mask_id, ids)
+    law = language.posterior([]).reshape(-1)
+    modes = language.posterior(rows).reshape(len(rows), -1).argmax(1)
+    valid = (language.violations(rows) == 0).astype(np.int64)
+    return {"mode": modes, "probability": law[modes], "valid": valid}
+
+
+def check_policies(policies: Sequence[SpanPolicy]) -> None:
+    """Refuse a policy that only outputs of a generator have."""
+    for one in policies:
+        check_policy(one, NO_LENGTH)
+
+
+def score_texts(
+    texts: Sequence[str],
+    evaluator: Evaluator,
+    policies: Sequence[SpanPolicy],
+    *,
+    clean_up: bool | None = None,
+    progress: Progress | None = None,
+    name: str = "texts",
+) -> list[Score]:
+    """Perplexity by every policy, and every metric whose record needs ids or text alone."""
+    check_policies(policies)
+    outputs, index = _passages(texts, evaluator), np.arange(len(texts))
+    nothing = PoolRows.of(np.zeros((len(texts), 0), np.int64))
+    found = []
+    for policy in policies:
+        metric = perplexity_metric(evaluator, policy, clean_up=clean_up)
+        measured = partial(perplexity_columns, evaluator, metric, length=0)
+        columns = _in_batches(outputs, metric, measured, progress, name)
+        found.append(score_of(PERPLEXITY, metric, index, columns, nothing))
+    for record in metrics():
+        if record.measure is None:
+            continue
+        spec = record.spec.model_copy(update={"evaluator": evaluator.spec})
+        with leave_out_broken(record):
+            columns = joined([record.measure([one.text], one.ids[None]) for one in outputs])
+            found.append(score_of(record, spec, index, columns, nothing))
+    return found
+
+
+def text_tokens(
+    texts: Sequence[str],
+    evaluator: Evaluator,
+    policy: SpanPolicy,
+    *,
+    progress: Progress | None = None,
+    name: str = "texts",
+) -> dict[str, NDArray]:
+    """Every text's scored tokens one by one; see `token_columns`."""
+    check_policies([policy])
+    metric, outputs = perplexity_metric(evaluator, policy, name=TOKENS), _passages(texts, evaluator)
+    # An end marker's text may be read as several tokens, and as one where it ends a document.
+    width = 1 + max((len(one.ids) for one in outputs), default=0)
+    measured = partial(token_columns, evaluator, metric, width=width, length=0)
+    return _in_batches(outputs, metric, measured, progress, name)
+
+
+def _passages(texts: Sequence[str], evaluator: Evaluator) -> list[Passage]:
+    ids = [np.array(row, np.int64) for row in evaluator.encode(list(texts))]
+    return [Passage(text, row) for text, row in zip(texts, ids, strict=True)]
+
+
+def _in_batches(
+    outputs: Sequence[Passage],
+    metric: MetricSpec,
+    measured: Callable[[Sequence[Passage]], Columns],
+    progress: Progress | None,
+    name: str,
+) -> dict[str, NDArray]:
+    progress = Silent() if progress is None else progress
+    assert metric.evaluator is not None
+    progress.start(None, len(outputs), 0, f"{name} {metric.evaluator.name} {metric.span}")
+    parts = []
+    for start in range(0, len(outputs), BATCH):
+        some = outputs[start : start + BATCH]
+        parts.append(measured(some))
+        progress.advance(len(some), sum(len(one.ids) for one in some))
+    return joined(parts)

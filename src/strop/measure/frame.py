@@ -19,9 +19,18 @@ from numpy.typing import NDArray
 from strop.errors import UserError
 from strop.measure.across import HeldOutPairs
 from strop.measure.aggregates import pooled
-from strop.measure.documents import CUTS, NONE_CUT, CutOutputs, document_entropy, documents
-from strop.measure.grams import NGRAM
-from strop.measure.guard import MARKS, Guard, Verdict, guard_of
+from strop.measure.entropy import NGRAM
+from strop.measure.guard import (
+    CUTS,
+    MARKS,
+    NONE_CUT,
+    CutOutputs,
+    Guard,
+    Verdict,
+    document_entropy,
+    documents,
+    guard_of,
+)
 from strop.measure.metric import (
     CALLS,
     DIVERSITY,
@@ -30,18 +39,21 @@ from strop.measure.metric import (
     SECONDS,
     Columns,
     Metric,
+    Number,
+    PoolRows,
+    joined,
     leave_out_broken,
     metrics,
+    no_interval,
 )
-from strop.measure.number import Number, no_interval
-from strop.measure.rows import PoolRows
 from strop.spec import CellSpec, MetricSpec, OperatingPoint
-from strop.stats.interval import LEVEL, Interval, plain
+from strop.stats.interval import LEVEL, Interval
 from strop.stats.jackknife import jackknife
 from strop.stats.resample import Statistic, clustered, interval_of, ratio, sums_of
 from strop.stats.shares import counted_share
 from strop.store import Cell, Run, ScoreTable
 from strop.store.tables import token_ids
+from strop.table import plain
 
 SMALL = 32
 """Outputs below which bootstrap intervals are too short: about 91% instead of 95% at 8."""
@@ -128,14 +140,16 @@ class Measured:
     @property
     def entropy(self) -> Interval | None:
         """Mean unigram entropy of an output."""
-        found = self.of(ENTROPY.name)
-        return None if found is None else found.interval(ENTROPY.name)
+        return self._mean(ENTROPY)
 
     @property
     def diversity(self) -> Interval | None:
         """Across outputs, as a share of that of the guard's held-out texts."""
-        found = self.of(DIVERSITY.name)
-        return None if found is None else found.interval(DIVERSITY.name)
+        return self._mean(DIVERSITY)
+
+    def _mean(self, record: Metric) -> Interval | None:
+        found = self.of(record.name)
+        return None if found is None else found.interval(record.name)
 
     @property
     def verdict(self) -> Verdict | None:
@@ -154,7 +168,10 @@ class Measured:
 
     def perplexity(self, wanted: MetricSpec | None = None) -> Interval:
         """Token-pooled perplexity with its interval."""
-        found = self._perplexity(wanted).interval("pooled")
+        scores = (one for one in self.perplexities if wanted in (None, one.metric))
+        if (score := next(scores, None)) is None:
+            raise UserError("The cell's scores were removed.", where=self.path)
+        found = score.interval("pooled")
         if found is None:
             raise UserError(
                 "No token of this cell could be scored.",
@@ -210,12 +227,6 @@ class Measured:
     def _cost(self, record: Metric) -> float | None:
         part = self.part(record)
         return None if part is None else float(part.columns[record.name].mean())
-
-    def _perplexity(self, wanted: MetricSpec | None) -> Score:
-        for score in self.perplexities:
-            if wanted is None or score.metric == wanted:
-                return score
-        raise UserError("The cell's scores were removed.", where=self.path)
 
     def row(self, wanted: MetricSpec | None = None) -> dict[str, Any]:
         """One line of a study's table: budget, operating point, perplexity, entropy, verdict."""
@@ -535,7 +546,7 @@ def _measured(record: Metric, rows: PoolRows) -> Columns | None:
         if record.measure is None or (record.needs_text and None in texts):
             return None
         parts.append(record.measure([text or "" for text in texts], ids))
-    return {name: np.concatenate([one[name] for one in parts]) for name in parts[0]}
+    return joined(parts)
 
 
 def _of(spec: MetricSpec, record: Metric) -> bool:

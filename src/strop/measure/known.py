@@ -19,7 +19,7 @@ from strop.store.remembered import FileMemory, files_at
 
 if TYPE_CHECKING:
     from strop.denoisers import Model
-    from strop.measure.causal import Evaluator
+    from strop.measure.evaluator import Evaluator
 
 USUAL = {"device": ("auto", "cpu", WORKERS), "dtype": ("auto", "float32")}
 """What decides nothing about an identity; anything else is looked at by loading."""

@@ -9,14 +9,14 @@ speed and nothing else; no output is dropped.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from strop.engine import LOCAL, Engine
-from strop.engine.progress import Progress
+from strop.engine.plan import Progress
 from strop.errors import UserError, unknown_name
 from strop.measure.score import Outputs, ScoreWorker, Scoring, score_all
 from strop.measure.spans import (
@@ -34,7 +34,7 @@ from strop.store import Cell
 from strop.store.prompts import KeptPrompts
 
 if TYPE_CHECKING:
-    from strop.measure.causal import Evaluator, EvaluatorRecipe
+    from strop.measure.evaluator import Evaluator, EvaluatorRecipe
 
 BATCH_TOKENS = {"cpu": 1024, "cuda": 8192}
 """Tokens that go through the network at a time, by device: enough to keep it busy, and no more,
@@ -73,7 +73,7 @@ def perplexity_metric(
         settings={
             "retokenise": retokenise,
             "clean_up": clean,
-            "long": POLICIES[span].long,
+            "long": POLICIES[span],
             **({"context": "prompt"} if prompted else {}),
         },
     )
@@ -240,16 +240,21 @@ def _passages(some: Outputs, prompts: KeptPrompts | None) -> Iterator[Passage]:
 
 @dataclass(frozen=True)
 class PerplexityJob:
-    """What a worker needs to score cells: the evaluator's name, and what outputs answer."""
+    """What a worker needs to score cells: the evaluator's name, their metrics, what they answer."""
 
-    recipe: EvaluatorRecipe
-    wanted: _Wanted
+    metrics: tuple[MetricSpec, ...]
+    """Of one evaluator, by cell."""
+    prompts: tuple[KeptPrompts | None, ...]
+    lengths: tuple[int, ...]
+    recipe: EvaluatorRecipe | None = None
+    """For other processes: whoever scores here has the evaluator."""
 
     @property
     def needs(self) -> tuple[EvaluatorRecipe, EvaluatorSpec]:
         """The evaluator, whatever it scores."""
-        spec = self.wanted.metrics[0].evaluator
+        spec = self.metrics[0].evaluator
         assert spec is not None
+        assert self.recipe is not None
         return self.recipe, spec
 
     def check(self) -> None:
@@ -262,32 +267,18 @@ class PerplexityJob:
         """The evaluator, on a device."""
         from strop.measure.evaluator import load_evaluator
 
-        how = self.recipe
+        how, _ = self.needs
         return load_evaluator(how.name, revision=how.revision, device=device, dtype=how.dtype)
 
     def open(self, loaded: Evaluator) -> ScoreWorker:
-        """With the evaluator."""
-        return self.wanted.by(loaded)
-
-
-@dataclass(frozen=True)
-class _Wanted:
-    """The metric of every cell, and what it needs besides the evaluator."""
-
-    metrics: tuple[MetricSpec, ...]
-    """Of one evaluator."""
-    prompts: tuple[KeptPrompts | None, ...]
-    lengths: tuple[int, ...]
-
-    def by(self, evaluator: Evaluator) -> ScoreWorker:
-        """Measured by an evaluator, which may load when it is first asked."""
+        """With the evaluator, which may load when it is first asked."""
 
         def measure(number: int, some: Outputs) -> dict[str, NDArray]:
             passages = list(_passages(some, self.prompts[number]))
             metric, length = self.metrics[number], self.lengths[number]
             if metric.name == TOKENS:
-                return token_columns(evaluator, metric, passages, WIDTH * length, length)
-            return perplexity_columns(evaluator, metric, passages, length)
+                return token_columns(loaded, metric, passages, WIDTH * length, length)
+            return perplexity_columns(loaded, metric, passages, length)
 
         return ScoreWorker(measure)
 
@@ -317,14 +308,14 @@ def score_perplexity(
         perplexity_metric(evaluator, span, prompted=one is not None, **settings) for one in prompts
     )
     lengths = tuple(cell.spec.generator.length for cell in cells)
-    wanted = _Wanted(metrics, prompts, lengths)
+    job = PerplexityJob(metrics, prompts, lengths)
     score_all(
         [
             Scoring(cell, metric, batch_size or max(1, OUTPUT_TOKENS // length))
             for cell, metric, length in zip(cells, metrics, lengths, strict=True)
         ],
-        lambda: wanted.by(evaluator),
-        lambda: PerplexityJob(evaluator.recipe, wanted),
+        lambda: job.open(evaluator),
+        lambda: replace(job, recipe=evaluator.recipe),
         progress=progress,
         what=f"{evaluator.spec.name} {span}",
         engine=engine,

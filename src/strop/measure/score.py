@@ -15,14 +15,11 @@ from numpy.typing import NDArray
 
 from strop.disk import CLAIM, claimed
 from strop.engine import LOCAL, Engine, Unit, cut
-from strop.engine.outputs import KnownScores
-from strop.engine.plan import refuse_missing
-from strop.engine.progress import Progress
-from strop.engine.sink import CellRows, Sink, forget_claims
-from strop.engine.worker import Job
-from strop.engine.workers import run_units
+from strop.engine.plan import Progress, refuse_missing
+from strop.engine.sink import CellRows, KnownScores, Sink, forget_claims
+from strop.engine.workers import Job, run_units
 from strop.errors import UserError
-from strop.measure.metric import leave_out_broken, metrics
+from strop.measure.metric import joined, leave_out_broken, metrics
 from strop.spec import MetricSpec
 from strop.store import Cell, Run
 from strop.store.tables import PIECES, ROWS, TOKENS, token_ids
@@ -139,8 +136,7 @@ class ScoreRows(CellRows):
 
     def write(self, rows: Sequence[tuple[Mapping[str, NDArray], int]]) -> None:
         """Into the metric's file, which is written whole."""
-        joined = {key: np.concatenate([one[key] for one, _ in rows]) for key in rows[0][0]}
-        self._one.cell.add_scores(self._one.metric, joined)
+        self._one.cell.add_scores(self._one.metric, joined([one for one, _ in rows]))
 
     def done(self, left: int) -> None:
         """What killed processes left goes when all outputs have a score."""

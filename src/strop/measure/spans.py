@@ -21,7 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,7 +30,7 @@ from strop.errors import UserError, unknown_name
 from strop.spec import SpanPolicy
 
 if TYPE_CHECKING:
-    from strop.measure.causal import Evaluator
+    from strop.measure.evaluator import Evaluator
 
 
 END_OF_TEXT = "<|endoftext|>"
@@ -54,43 +54,24 @@ CLEANED = (
 """What transformers 4 did to decoded text by default, in this order."""
 
 
-@dataclass(frozen=True)
-class Policy:
-    """What a policy promises, for people."""
-
-    summary: str
-    first_token: str
-    end_of_text: str
-    bytes: str
-    long: str
-    """What happens to a reading that is longer than the evaluator's context."""
-
-
-POLICIES: dict[SpanPolicy, Policy] = {
-    "first-document": Policy(
-        summary="everything after the first end-of-text that is not at the very start is left out",
-        first_token="scored if an end-of-text stands before it, which is then its context",
-        end_of_text="the one that closes the document is scored; a leading one is context",
-        bytes="the first document's",
-        long="sliding",
-    ),
-    "full-stream": Policy(
-        summary="split at every end-of-text, each document read by itself, tokens pooled",
-        first_token="of a document, not scored",
-        end_of_text="not scored",
-        bytes="all documents', each without its first token's",
-        long="sliding",
-    ),
-    "public-code": Policy(
-        summary="as the public code does: the whole text, cut to the generator's length",
-        first_token="not scored",
-        end_of_text="the first one of a chunk is scored and no other; the text after it is scored. "
-        "An output without any that is shorter than the pool's longest is scored on one more, the "
-        "public code's first filler",
-        bytes="the whole text's, as far as it is read",
-        long="split",
-    ),
+POLICIES: dict[SpanPolicy, Literal["sliding", "split"]] = {
+    "first-document": "sliding",
+    "full-stream": "sliding",
+    "public-code": "split",
 }
+"""By policy, what happens to a reading that is longer than the evaluator's context.
+
+`first-document`: everything after the first end of text that is not at the very start is left out.
+The end that closes the document is scored, a leading one is context for the first token, and bytes
+are the first document's.
+`full-stream`: split at every end of text, each document read by itself, tokens pooled. The first
+token of a document and ends of text are not scored; bytes are all documents', each without its
+first token's.
+`public-code`: as the public code does, the whole text, cut to the generator's length. The first
+token is not scored, and of the ends of text only the first of a chunk; the text after it is. An
+output without any that is shorter than the pool's longest is scored on one more, the public code's
+first filler. Bytes are the whole text's, as far as it is read.
+"""
 
 
 @dataclass(frozen=True)
@@ -284,15 +265,13 @@ def size(text: str) -> int:
     return len(text.encode("utf-8", errors="surrogatepass"))
 
 
-def check_policy(policy: SpanPolicy) -> None:
-    """Refuse a policy that says nothing of prompts."""
+def check_policy(
+    policy: SpanPolicy, why: str = "The public code's span policy knows no prompts."
+) -> None:
+    """Refuse the policy that only outputs of a generator without prompts have."""
     if policy == "public-code":
-        raise UserError(
-            "The public code's span policy knows no prompts.",
-            where="`span`",
-            got=policy,
-            expected="first-document or full-stream",
-        )
+        expected = "first-document or full-stream"
+        raise UserError(why, where="`span`", got=policy, expected=expected)
 
 
 def answer_spans(

@@ -33,12 +33,12 @@ from strop.page.origin import command_of
 from strop.page.player import players, tokens_of
 from strop.page.tables import judged_series, recognised
 from strop.page.trained import training_part
-from strop.served.probed import notes_on
+from strop.served.address import notes_on
 from strop.spec import MetricSpec
 from strop.store import KINDS, Cell, Mark, Run, read_mark, study_result
 from strop.store.documents import RESULT
 from strop.store.tables import CHANGED, token_ids
-from strop.tasks.run_folder import OWNER
+from strop.tasks.outcome import OWNER
 from strop.tasks.tables import draw as draw_accuracies
 from strop.training.curve import METRICS
 from strop.verbs.result import result_of

@@ -49,7 +49,7 @@ def judged_series(sources: Iterable[str], cells: Sequence[Shown]) -> Iterable[Ju
     `cells` are the report's, recognised by the names that GroupEval may give them.
     """
     from strop.groupeval import list_series, load_judgments, score
-    from strop.groupeval.comparison import against_first
+    from strop.groupeval.bootstrap import against_first
 
     for source in sources:
         if not Path(source).is_dir():
@@ -80,7 +80,7 @@ def _series(
     columns = ANSWERS if judgments.by_prompt else COLUMNS
     if not any(row.get(COPIED.name) is not None for row in rows):
         columns = tuple(one for one in columns if one != COPIED)
-    from strop.groupeval.card import card_of, card_words
+    from strop.groupeval.validation import card_of, card_words
 
     who = judgments.judge
     judged = who is not None and who.kind != "human" and judgments.modes

@@ -98,37 +98,3 @@ class Interval:
 def value_of(found: Interval | float | None) -> float | None:
     """The value of what may have an interval or not, and may be missing."""
     return found.value if isinstance(found, Interval) else found
-
-
-NUMBERS = {"value", "low", "high"}
-KEYS = {one.name for one in fields(Interval)}
-
-
-def plain(content: Any) -> Any:
-    """With every interval and schedule in it, however deep, as JSON has it."""
-    from strop.spec import Cooling  # a table needs it, an interval does not
-
-    if isinstance(content, Interval):
-        return content.document()
-    if isinstance(content, Cooling):
-        return str(content)
-    if isinstance(content, Mapping):
-        return {key: plain(value) for key, value in content.items()}
-    if isinstance(content, (list, tuple)):
-        return [plain(value) for value in content]
-    return content
-
-
-def revived(content: Any) -> Any:
-    """What `plain` was given: every object with the keys of an interval is one."""
-    if isinstance(content, Mapping):
-        if NUMBERS <= content.keys() <= KEYS:
-            return Interval.read(content)
-        return {key: revived(value) for key, value in content.items()}
-    if isinstance(content, list):
-        return [revived(value) for value in content]
-    if isinstance(content, str) and content.startswith(("linear/", "late/")):
-        from strop.spec import Cooling
-
-        return Cooling.of(content)
-    return content

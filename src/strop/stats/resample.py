@@ -157,24 +157,17 @@ def ratio(
     above: Statistic,
     below: Statistic,
     *,
-    paired: bool = False,
     replicates: int = REPLICATES,
     seed: int = 0,
     level: float = LEVEL,
 ) -> Interval | None:
-    """The ratio of two cells' statistics; `paired` resamples both by the same outputs."""
-    if paired and len(above.columns) != len(below.columns):
-        raise UserError(
-            "Paired outputs come in equal numbers.",
-            got=f"{len(above.columns)} and {len(below.columns)}",
-        )
+    """The ratio of two cells' statistics, whose outputs are resampled independently."""
     up = above.finish(resampled_sums(np.asarray(above.columns, float), replicates, seed, 0))
-    other = 0 if paired else 1
-    down = below.finish(resampled_sums(np.asarray(below.columns, float), replicates, seed, other))
+    down = below.finish(resampled_sums(np.asarray(below.columns, float), replicates, seed, 1))
     with np.errstate(divide="ignore", invalid="ignore"):
         value, replicated = float(np.divide(above.value, below.value)), up / down
     n = min(len(above.columns), len(below.columns))
-    return of_replicates(value, replicated, n, PAIRED if paired else BOOTSTRAP, level)
+    return of_replicates(value, replicated, n, level=level)
 
 
 def of_replicates(

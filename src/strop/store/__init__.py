@@ -27,9 +27,8 @@ from strop.store.documents import FORMAT
 if TYPE_CHECKING:
     from strop.store.cell import Cell
     from strop.store.folder import KINDS, Folder, Mark, read_mark
-    from strop.store.run import Run
-    from strop.store.scores import ScoreTable
-    from strop.store.study import StudyFolder, study_result
+    from strop.store.run import Run, StudyFolder, study_result
+    from strop.store.tables import ScoreTable
 
 __all__ = [
     "FORMAT",

@@ -34,14 +34,17 @@ from strop.store.documents import (
     read_json,
 )
 from strop.store.prompts import KeptPrompts, read_prompts
-from strop.store.scores import ScoreTable, add_scores, read_score, read_scores
 from strop.store.tables import (
     PROMPT,
     ROWS,
+    ScoreTable,
+    add_scores,
     lists,
     output_table,
     read_batches,
     read_parquet,
+    read_score,
+    read_scores,
     same_outputs,
     token_ids,
     write_parquet,

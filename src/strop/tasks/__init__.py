@@ -16,8 +16,16 @@ from strop.tasks.sandbox import Box, Limits, find_box
 from strop.tasks.task import TASKS, Filter, Item, Task, Verdict
 
 if TYPE_CHECKING:
-    from strop.tasks.outcome import Answered, Results, SeedGrades, TaskSetting, paired, results
-    from strop.tasks.run_folder import Entrant, TaskRun
+    from strop.tasks.outcome import (
+        Answered,
+        Entrant,
+        Results,
+        SeedGrades,
+        TaskRun,
+        TaskSetting,
+        paired,
+        results,
+    )
     from strop.tasks.running import TEMPERATURES, run_task, score_task
 
 __all__ = [

@@ -8,13 +8,13 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from strop.engine.progress import Progress
+from strop.engine.plan import Progress
 from strop.measure.metric import ENDED, OUTCOME, PASSED, TASK, WRITTEN
 from strop.measure.score import score_outputs
 from strop.spec import MetricSpec
 from strop.store import Cell
 from strop.tasks import Box, Task, grade_all
-from strop.tasks.run_folder import Entrant
+from strop.tasks.outcome import Entrant
 from strop.tasks.task import OUTCOMES
 
 BATCH = 32

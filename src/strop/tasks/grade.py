@@ -15,12 +15,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from strop.assets import ROOT
-from strop.engine.progress import Progress, Silent
+from strop.engine.plan import Progress, Silent
 from strop.errors import CheckFailed, UserError
 from strop.registry import one_line, resolve
-from strop.tasks.sandbox import Box, find_box
+from strop.tasks.sandbox import Box, find_box, probe
 from strop.tasks.task import Found, Item, Task, Verdict
-from strop.tasks.trial import probe
 
 REFERENCE = "reference"
 

@@ -22,9 +22,8 @@ from dataclasses import dataclass
 
 from strop.errors import UserError
 from strop.tasks.grade import rows
-from strop.tasks.sandbox import Box
+from strop.tasks.sandbox import Box, trial
 from strop.tasks.task import Filter, Item, Task, Verdict
-from strop.tasks.trial import trial
 
 LINES = 100
 """How much of a text is looked at, as in the public code."""

@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypedDict, Unpack, get_args
 
 from strop.bounds import MOST_LENGTH, bounded_outputs
 from strop.checkpoints.checkpoint import locate
@@ -17,10 +17,9 @@ from strop.denoisers.tokenizer import end_ids
 from strop.draw import sample_cells
 from strop.draw.worker import BatchSize
 from strop.engine import LOCAL, Engine
-from strop.engine.plan import Elsewhere
-from strop.engine.progress import Progress
+from strop.engine.plan import Elsewhere, Progress
 from strop.errors import UserError, unknown_name, whole_number
-from strop.prompts import Canvases, ChatTemplate, PromptSet, Template, resolve
+from strop.prompts import Bos, Canvases, ChatTemplate, PromptSet, Template, resolve
 from strop.records import FAMILIES, SAMPLERS, Precision, default_sampler
 from strop.samplers import check_model
 from strop.served.address import ServerAddress, is_served
@@ -30,52 +29,107 @@ from strop.spec.value import MOST_STEPS
 from strop.store import Cell, Folder, Run
 from strop.tasks import TASKS, Task, ready
 from strop.tasks.cell_grades import grade_cell
-from strop.tasks.outcome import Results, ungraded
-from strop.tasks.run_folder import OWNER, Entrant, TaskRun, label_of
+from strop.tasks.outcome import OWNER, Entrant, Results, TaskRun, label_of, ungraded
 from strop.tasks.tables import write_result
 
 BASE = re.compile(r"(?i)(^|[-_.])base($|[-_.\d])")
+TEMPERATURES = (0.0, 0.25, 0.5, 0.75, 1.0, 1.5, 2.0)
+"""The paper's."""
+Source = Model | str | os.PathLike[str]
+
+
+class TaskSettings(TypedDict, total=False):
+    """How checkpoints are loaded and asked, by the keywords of `run_task`; see `_Asked`."""
+
+    temperatures: Sequence[float | str]
+    seeds: int
+    limit: int | None
+    length: int | None
+    sampler: str | None
+    steps: Sequence[int] | None
+    precision: Precision | None
+    settings: Mapping[str, Any] | None
+    implementation: Literal["fast", "dense"]
+    chat: bool | None
+    bos: Bos | None
+    batch_size: BatchSize | None
+    device: str
+    dtype: str
+    revision: str | None
+    load: Mapping[str, Any] | None
 
 
 @dataclass(frozen=True)
-class Sampling:
-    """The settings under which problems are answered."""
+class _Asked:
+    """The same with what holds where nothing is said."""
 
-    temperatures: Sequence[float]
+    temperatures: Sequence[Any] = TEMPERATURES
+    seeds: int = 3
+    limit: int | None = None
+    """Problems, from the first; None is all."""
+    length: int | None = None
+    """Tokens of a response; None is the task's."""
     sampler: str | None = None
     """Of the diffusion models; None is each family's own."""
     steps: Sequence[int] | None = None
     """Of the diffusion models; None is one token per call."""
     precision: Precision | None = None
     """Of the draw; None is what each family's public code has."""
-    settings: Mapping[str, Any] = field(default_factory=dict)
+    settings: Mapping[str, Any] | None = None
     """Of the diffusion models' sampler."""
     implementation: Literal["fast", "dense"] = "fast"
+    chat: bool | None = None
+    bos: Bos | None = None
+    batch_size: BatchSize | None = None
+    device: str = "auto"
+    dtype: str = "auto"
+    revision: str | None = None
+    load: Mapping[str, Any] | None = None
 
-    def of(self, model: Model, length: int) -> list[SamplerSpec]:
+    def check(self) -> None:
+        """Refuse values, those of diffusion models also where only causal ones are asked."""
+        if not self.temperatures:
+            raise UserError(
+                "There is no temperature.", where="`temperatures`", expected="at least one"
+            )
+        whole_number("seeds", self.seeds, 1, SEED_LIMIT)
+        if self.sampler is not None:
+            SAMPLERS.find(self.sampler, "`sampler`")
+        for steps in self.steps or ():
+            whole_number("steps", steps, 1, MOST_STEPS + 1)
+        if self.bos is not None and self.bos not in get_args(Bos):
+            raise unknown_name("rule", self.bos, get_args(Bos), where="`bos`")
+
+    def taus(self) -> tuple[Any, ...]:
+        """The temperatures, each once."""
+        known = map(number_or_schedule, self.temperatures)
+        return tuple(dict.fromkeys(t if isinstance(t, Cooling) else float(t) for t in known))
+
+    def samplers(self, model: Model, length: int) -> list[SamplerSpec]:
         """Every setting of one model, in the order of the temperatures."""
         family = model.spec.family
         usual = FAMILIES[family].precision if family in FAMILIES else None
-        causal = model.mask_id is None
         name = default_sampler(family)
         own: list[dict[str, Any]] = [{}]
-        if not causal:
-            name = self.sampler or name
-            own = [{"steps": m, "settings": dict(self.settings)} for m in self.steps or (length,)]
+        if model.mask_id is not None:
+            name, settings = self.sampler or name, dict(self.settings or {})
+            own = [{"steps": m, "settings": settings} for m in self.steps or (length,)]
         known = SAMPLERS.find(name, "SamplerSpec.name").fast_precisions
         if usual is None or (self.implementation == "fast" and usual not in known):
             usual = known[0]
+        shared = {"precision": self.precision or usual, "implementation": self.implementation}
         return [
-            SamplerSpec(
-                name=name,
-                temperature=swept(name, tau),
-                precision=self.precision or usual,
-                implementation=self.implementation,
-                **one,
-            )
+            SamplerSpec(name=name, temperature=swept(name, tau), **shared, **one)
             for one in own
-            for tau in self.temperatures
+            for tau in self.taus()
         ]
+
+    def loaded(self, source: Source, engine: Engine) -> Model:
+        """A checkpoint, which may be loaded already."""
+        if isinstance(source, Model):
+            return source
+        how: dict[str, Any] = {"revision": self.revision, "dtype": self.dtype}
+        return load_model(source, device=engine.at_home(self.device), load=self.load or {}, **how)
 
 
 def entrant_of(model: Model, source: str, chat: bool | None, bos: str | None) -> Entrant:
@@ -130,39 +184,17 @@ def _has_template(directory: Path | None) -> bool:
     return True
 
 
-TEMPERATURES = (0.0, 0.25, 0.5, 0.75, 1.0, 1.5, 2.0)
-"""The paper's."""
-SEEDS = 3
-
-Source = Model | str | os.PathLike[str]
-
-
 def run_task(
     task: str | Task,
     checkpoints: Source | Sequence[Source],
     out: str | os.PathLike[str],
     *,
-    temperatures: Sequence[float | str] = TEMPERATURES,
-    seeds: int = SEEDS,
-    limit: int | None = None,
-    length: int | None = None,
-    sampler: str | None = None,
-    steps: Sequence[int] | None = None,
-    precision: Precision | None = None,
-    settings: Mapping[str, Any] | None = None,
-    implementation: Literal["fast", "dense"] = "fast",
-    chat: bool | None = None,
-    bos: Literal["tokenizer", "always", "never"] | None = None,
-    batch_size: BatchSize | None = None,
-    device: str = "auto",
-    dtype: str = "auto",
-    revision: str | None = None,
-    load: Mapping[str, Any] | None = None,
     unsafe_run: bool = False,
     force: bool = False,
     progress: Progress | None = None,
     note: Callable[[str], None] = lambda _: None,
     engine: Engine | str = LOCAL,
+    **given: Unpack[TaskSettings],
 ) -> Results:
     """Let checkpoints answer a task, grade the responses, and return what came out.
 
@@ -178,41 +210,29 @@ def run_task(
     engine = Engine.of(engine)
     engine.refuse_force(force)
     record = TASKS.find(task, where="`task`") if isinstance(task, str) else task
-    sources = _several(checkpoints)
-    asked = _Asked(
-        Sampling(
-            _temperatures(temperatures), sampler, steps, precision, settings or {}, implementation
-        ),
-        whole_number("seeds", seeds, 1, SEED_LIMIT),
-        _limited(record, limit),
-        batch_size,
-        progress,
-        engine,
-    )
-    _check_sampling(asked.sampling)
-    bounded_outputs([asked.seeds * asked.limit * len(asked.sampling.temperatures)])
-    if bos not in (None, "tokenizer", "always", "never"):
-        raise unknown_name("rule", bos, ("tokenizer", "always", "never"), where="`bos`")
-    box = ready(record, unsafe_run=unsafe_run)
-    _check_sources(sources, revision)
+    sources, asked = _several(checkpoints), _Asked(**given)
+    asked.check()
+    limit = _limited(record, asked.limit)
+    bounded_outputs([asked.seeds * limit * len(asked.taus())])
+    length = asked.length
     length = record.length if length is None else whole_number("length", length, 1, MOST_LENGTH + 1)
+    box = ready(record, unsafe_run=unsafe_run)
+    _check_sources(sources, asked.revision)
     task_run = TaskRun.make(out, record, length, force=force)
-    loading: dict[str, Any] = {"revision": revision, "dtype": dtype, "load": load or {}}
     for source in sources:
-        model = source
-        if not isinstance(model, Model):
-            model = load_model(model, device=engine.at_home(device), **loading)
+        model = asked.loaded(source, engine)
         named = model.source if isinstance(source, Model) else os.fspath(source)
-        entrant = entrant_of(model, named, chat, bos)
-        canvases = canvases_of_task(model, entrant, record, length)
-        specs = asked.sampling.of(model, length)
+        entrant = entrant_of(model, named, asked.chat, asked.bos)
+        how = {"canvases": canvases_of_task(model, entrant, record, length), "n": limit}
+        how |= {"batch_size": asked.batch_size, "progress": progress, "engine": engine}
+        specs = asked.samplers(model, length)
         for spec in specs:
             check_model(model, spec)
         # Only now: what cannot be asked must not stand in the run.
         task_run, entrant = task_run.enter(entrant)
         note(decided(entrant))
         place = Folder(task_run.path / entrant.label, "run", OWNER)
-        for cell in _drawn(model, canvases, specs, place, asked):
+        for cell in _drawn(model, specs, asked.seeds, place, how):
             grade_cell(cell, record, entrant, box, progress, note)
         del model  # before the next one is loaded
     return _finished(task_run)
@@ -247,43 +267,20 @@ def _finished(task_run: TaskRun) -> Results:
     return found
 
 
-@dataclass(frozen=True)
-class _Asked:
-    """What every checkpoint is asked for."""
-
-    sampling: Sampling
-    seeds: int
-    limit: int
-    batch_size: BatchSize | None
-    progress: Progress | None
-    engine: Engine
-
-
 def _drawn(
-    model: Model, canvases: Canvases, specs: Sequence[SamplerSpec], out: Folder, asked: _Asked
+    model: Model, specs: Sequence[SamplerSpec], seeds: int, out: Folder, how: Mapping[str, Any]
 ) -> Iterable[Cell]:
     """The cells of one checkpoint, seed by seed; a greedy one has a single seed.
 
     A shard draws its part of all seeds before it says what others have not drawn.
     """
     rest: Elsewhere | None = None
-    for seed in range(asked.seeds):
+    for seed in range(seeds):
         mine = [spec for spec in specs if seed == 0 or spec.temperature > 0]
         if not mine:
             break
         try:
-            pools = sample_cells(
-                model,
-                mine,
-                n=asked.limit,
-                seed=seed,
-                batch_size=asked.batch_size,
-                canvases=canvases,
-                out=out,
-                grow=True,
-                progress=asked.progress,
-                engine=asked.engine,
-            )
+            pools = sample_cells(model, mine, seed=seed, out=out, grow=True, **how)
         except Elsewhere as error:
             rest = error
             continue
@@ -321,21 +318,6 @@ def find_checkpoint(source: str | os.PathLike[str], revision: str | None = None)
         ServerAddress.parse(str(source))
     else:
         locate(source, revision)
-
-
-def _temperatures(given: Sequence[float | str]) -> tuple[float, ...]:
-    if not given:
-        raise UserError("There is no temperature.", where="`temperatures`", expected="at least one")
-    known = map(number_or_schedule, given)
-    return tuple(dict.fromkeys(t if isinstance(t, Cooling) else float(t) for t in known))
-
-
-def _check_sampling(sampling: Sampling) -> None:
-    """What is no sampler or no number of steps, also where only causal models are asked."""
-    if sampling.sampler is not None:
-        SAMPLERS.find(sampling.sampler, "`sampler`")
-    for steps in sampling.steps or ():
-        whole_number("steps", steps, 1, MOST_STEPS + 1)
 
 
 def _limited(task: Task, limit: int | None) -> int:

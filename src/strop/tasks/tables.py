@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from strop.served.probed import notes_of
+from strop.served.address import notes_of
 from strop.spec import OperatingPoint
-from strop.stats.interval import plain
 from strop.store import StudyFolder
-from strop.table import Column, Table
-from strop.tasks.outcome import Results, TaskSetting, paired, paired_p
-from strop.tasks.run_folder import FIGURE, OWNER
+from strop.table import Column, Table, plain
+from strop.tasks.outcome import FIGURE, OWNER, Results, TaskSetting, paired, paired_p
 
 if TYPE_CHECKING:
     from pathlib import Path

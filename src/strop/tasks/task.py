@@ -14,10 +14,12 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
-from typing import Any, Literal, NoReturn, TypeVar, get_args
+from typing import TYPE_CHECKING, Any, Literal, NoReturn, TypeVar, get_args
 
 from strop.registry import Reference, Registry, one_line, resolve
-from strop.tasks.sandbox import Box
+
+if TYPE_CHECKING:
+    from strop.tasks.sandbox import Box
 
 T = TypeVar("T")
 SECONDS = 10.0

@@ -1,10 +1,9 @@
 """Exact laws on small targets: the paper's finite-step theory, executable. No torch.
 
 The verbs of `strop theory` are functions here: `strop.theory.pair(s=0.9, c=0.25)`. Below them,
-`target` and `denoiser` hold laws as arrays over outputs and visible sets, `reveal` the rounds,
-`sampler` the mixture over paths; `accounting` is Theorem 1, `temperature` Theorem 2 and
-Proposition 1, `two_bits` Proposition 2; `verification` checks all of them. `document` reads JSON
-problems.
+`target` holds laws and denoisers as arrays over outputs and visible sets, `sampler` the rounds and
+the mixture over paths; `accounting` is Theorem 1, `temperature` Theorem 2 and Propositions 1 and 2;
+`verification` checks all of them. `document` reads JSON problems.
 """
 
 from __future__ import annotations

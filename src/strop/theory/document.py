@@ -23,12 +23,11 @@ from typing import Any
 import numpy as np
 
 from strop.errors import UserError, unknown_name
-from strop.theory.denoiser import Conditionals
-from strop.theory.reveal import checked_grid
-from strop.theory.sampler import LawProblem
+from strop.theory.sampler import LawProblem, checked_grid
 from strop.theory.target import (
     SUM_TOLERANCE,
     Array,
+    Conditionals,
     Target,
     check_size,
     contexts,
@@ -178,24 +177,20 @@ def problem_document(problem: LawProblem) -> dict[str, Any]:
 def _numbers(values: Any, where: str) -> Array:
     """A rectangular array of numbers."""
     if not isinstance(values, list):
-        raise UserError(
-            f"{where} is not an array.",
-            where=where,
-            got=shortened(repr(values)),
-            expected="a nested list of numbers, one level per coordinate",
-        )
+        wanted = "a nested list of numbers, one level per coordinate"
+        raise _refusal(f"{where} is not an array.", where, values, wanted)
     try:
         array = np.array(values)
     except (ValueError, OverflowError):
         array = np.array(None)
     if array.dtype.kind not in "fiu":
-        raise UserError(
-            f"{where} is not a rectangular array of numbers.",
-            where=where,
-            got=shortened(repr(values)),
-            expected="nested lists of equal lengths that hold numbers only",
-        )
+        wanted = "nested lists of equal lengths that hold numbers only"
+        raise _refusal(f"{where} is not a rectangular array of numbers.", where, values, wanted)
     return array.astype(float)
+
+
+def _refusal(what: str, where: str, value: Any, expected: str | None = None) -> UserError:
+    return UserError(what, where=where, got=shortened(repr(value)), expected=expected)
 
 
 def _inverse_temperatures(value: Any, rounds: int) -> Array:
@@ -203,12 +198,8 @@ def _inverse_temperatures(value: Any, rounds: int) -> Array:
     entries = [value] if single else value
     numbers = [v for v in entries if isinstance(v, int | float) and not isinstance(v, bool)]
     if len(numbers) != len(entries) or not all(np.isfinite(v) and v > 0 for v in numbers):
-        raise UserError(
-            "An inverse temperature must be a positive number.",
-            where="lam",
-            got=shortened(repr(value)),
-            expected="a number above 0, or a list of them, one per round",
-        )
+        wanted = "a number above 0, or a list of them, one per round"
+        raise _refusal("An inverse temperature must be a positive number.", "lam", value, wanted)
     if not single and len(numbers) != rounds:
         raise UserError(
             "There must be one inverse temperature per round.",
@@ -223,13 +214,9 @@ def _denoiser(value: Any, target: Target, rounds: int) -> Conditionals:
     if value == "bayes":
         return Conditionals.bayes(target)
     if not isinstance(value, list) or not value:
-        raise UserError(
-            "The denoiser is not known.",
-            where="denoiser",
-            got=shortened(repr(value)),
-            expected='"bayes", a list of tables [{"i": 0, "A": [1], "table": ...}], '
-            "or one such list per round",
-        )
+        tables = '"bayes", a list of tables [{"i": 0, "A": [1], "table": ...}], '
+        wanted = tables + "or one such list per round"
+        raise _refusal("The denoiser is not known.", "denoiser", value, wanted)
     if isinstance(value[0], dict):
         # Only the empty context is ever used when there is a single round.
         return Conditionals.from_tables(
@@ -260,9 +247,7 @@ def _bayes_tables(target: Target) -> Tables:
 def _tables(entries: Any, shape: tuple[int, ...], where: str, only_empty: bool) -> Tables:
     """One round's tables; those that a reachable context needs must all be there."""
     if not isinstance(entries, list):
-        raise UserError(
-            "A round's denoiser is not a list of tables.", where=where, got=shortened(repr(entries))
-        )
+        raise _refusal("A round's denoiser is not a list of tables.", where, entries)
     out: Tables = {}
     for n, entry in enumerate(entries):
         i, mask, table = _entry(entry, shape, f"{where}[{n}]")
@@ -284,9 +269,7 @@ def _tables(entries: Any, shape: tuple[int, ...], where: str, only_empty: bool) 
 
 def _entry(entry: Any, shape: tuple[int, ...], where: str) -> tuple[int, int, Array]:
     if not isinstance(entry, dict) or not {"i", "A", "table"} <= set(entry):
-        raise UserError(
-            "A table needs the keys i, A and table.", where=where, got=shortened(repr(entry))
-        )
+        raise _refusal("A table needs the keys i, A and table.", where, entry)
     i, A, length = entry["i"], entry["A"], len(shape)
     members: list[Any] = A if isinstance(A, list) else [None]
     whole = all(isinstance(k, int) and not isinstance(k, bool) for k in (i, *members))

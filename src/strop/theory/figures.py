@@ -17,16 +17,24 @@ from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure
 
 from strop.disk import disk
-from strop.figures import BLUE, COLUMN, GREEN, GREY, ORANGE, PURPLE, panels, tidy, write_figure
+from strop.figures import (
+    BLUE,
+    COLUMN,
+    GREEN,
+    GREY,
+    ORANGE,
+    PURPLE,
+    panels,
+    plain_ticks,
+    write_figure,
+)
 from strop.theory.accounting import account
 from strop.theory.document import deflation_target, example
 from strop.theory.mpath import exact_bound, mpath_problems, run_mpath_study
-from strop.theory.random_targets import run_study
 from strop.theory.sampler import LawProblem, path_log_law
-from strop.theory.schedules import ROWS, run_schedule_study
+from strop.theory.schedules import ROWS, run_schedule_study, run_study
 from strop.theory.target import Array, Target
-from strop.theory.temperature import best_temperature, output_errors
-from strop.theory.two_bits import pair
+from strop.theory.temperature import best_temperature, output_errors, pair
 
 
 def removed_error(seed: int) -> Figure:
@@ -44,7 +52,6 @@ def removed_error(seed: int) -> Figure:
     axes.set_yticks(range(len(ROWS)), list(ROWS.values()))
     axes.set_xticks([0, 0.25, 0.5, 0.75, 1], ["0", "25%", "50%", "75%", "100%"])
     axes.set(xlim=(-0.03, 1.0), ylim=(len(ROWS) - 0.5, -0.6), xlabel="output error removed")
-    tidy(axes)
     return figure
 
 
@@ -79,8 +86,6 @@ def path_bound(seed: int) -> Figure:
     bottom.set_yticks([0, 0.5, 1], ["0", "50%", "100%"])
     bottom.set(xlabel="paths per sequence m", ylabel="share", ylim=(-0.1, 1.05))
     bottom.legend(loc="lower right")
-    for axes in (top, bottom):
-        tidy(axes)
     return figure
 
 
@@ -119,8 +124,6 @@ def counterexamples() -> Figure:
         ylim=(0.975, 1.075),
     )
     bottom.legend(loc="lower center", bbox_to_anchor=(0.45, 1.0))
-    for axes in (top, bottom):
-        tidy(axes)
     return figure
 
 
@@ -181,7 +184,6 @@ def loss_against_error() -> Figure:
     axes.set(xlabel="inverse temperature λ", ylabel="nats", xlim=(lams[0], lams[-1]))
     axes.set_ylim(-top * 0.17, top * 1.02)
     axes.legend(loc="upper left", bbox_to_anchor=(0.16, 1.0))
-    tidy(axes)
     return figure
 
 
@@ -207,9 +209,7 @@ def best_temperatures(seed: int) -> Figure:
         )
     axes.axvline(1, color="black", lw=0.8)
     axes.set_xscale("log")
-    ticks = [0.8, 1, 1.5, 2, 3, 5, 10, 20, 50]
-    axes.set_xticks(ticks, [f"{t:g}" for t in ticks])
-    axes.minorticks_off()
+    plain_ticks(axes.xaxis, [0.8, 1, 1.5, 2, 3, 5, 10, 20, 50])
     axes.set_yticks(range(len(settings)), [f"{a}, {b}, {c}" for a, b, c in settings])
     axes.invert_yaxis()
     low = min(0.8, float(study.lambda_star.min()) * 0.95)
@@ -221,7 +221,6 @@ def best_temperatures(seed: int) -> Figure:
     above = int((study.g < 0).sum())
     axes.set_title(f"sharpening improves {above} of {study.g.size}")
     axes.legend(title="concentration", loc="lower right", handletextpad=0.1, borderpad=0.2)
-    tidy(axes)
     return figure
 
 

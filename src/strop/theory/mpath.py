@@ -24,10 +24,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from strop.errors import UserError
-from strop.theory.denoiser import log_sum, temper_slope
-from strop.theory.reveal import PathLaw
-from strop.theory.sampler import LawProblem, gather
-from strop.theory.target import CONCENTRATIONS, Array, Target, expect, log_of
+from strop.theory.sampler import LawProblem, PathLaw, gather
+from strop.theory.target import CONCENTRATIONS, Array, Target, expect, log_of, log_sum, temper_slope
 from strop.theory.temperature import best_temperature, direction, kl_at, output_errors
 
 LAMS = np.sort(np.append(np.geomspace(0.4, 6.0, 40), 1.0))

@@ -12,23 +12,14 @@ from typing import Any
 import numpy as np
 
 from strop.errors import CheckFailed, UserError, unknown_name
-from strop.theory.checks import (
-    TOLERANCE,
-    Assertion,
-    Case,
-    Check,
-    derivatives,
-    identities,
-    propositions,
-    rounds,
-)
+from strop.theory.checks import TOLERANCE, Assertion, Case, Check, identities, propositions
 from strop.theory.document import read_document
 
 CHECKS: tuple[Check, ...] = (
     *identities.CHECKS,
-    *derivatives.CHECKS,
+    *propositions.DERIVATIVES,
     *propositions.CHECKS,
-    *rounds.CHECKS,
+    *identities.ROUNDS,
     *identities.FORMAL,
     *propositions.BEYOND,
 )

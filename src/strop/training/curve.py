@@ -10,8 +10,8 @@ from typing import Any
 from matplotlib.figure import Figure
 
 from strop.figures import BLUE, ORANGE, tidy
-from strop.stats.interval import revived
 from strop.store.documents import damaged
+from strop.table import revived
 
 METRICS = "metrics.jsonl"
 FIX = "the curve begins where the run is continued"

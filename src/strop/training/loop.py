@@ -27,22 +27,30 @@ from strop.denoisers.device import upload
 from strop.denoisers.tokenizer import TextCodec
 from strop.errors import Incomplete, UserError
 from strop.rng import derive_seed
-from strop.training.batches import Batches
+from strop.training.batches import Batches, HeldOutLoss, held_out_losses, summary
 from strop.training.data import prepare
-from strop.training.evaluate import HeldOutLoss, held_out_losses, summary
-from strop.training.model import Trainable, attend_plainly, build, check_compiler, compile_blocks
+from strop.training.model import (
+    Trainable,
+    attend_plainly,
+    begin_with,
+    build,
+    check_compiler,
+    compile_blocks,
+    save_network,
+)
 from strop.training.objective import Noise
 from strop.training.optimizers import (
+    Parts,
     averaged,
     is_kept,
     is_over,
     learning_rate,
+    make_fabric,
+    network_dtype,
     optimizers_of,
     share_done,
 )
-from strop.training.parallel import Parts, make_fabric, network_dtype
 from strop.training.run import PLOT, TrainingRun, plot_losses, stopping
-from strop.training.save import begin_with, save_network
 from strop.training.shards import Shards
 from strop.training.spec import TrainSpec, read_spec
 

@@ -30,9 +30,9 @@ import torch
 
 from strop.disk import TEMPORARY, disk, replacing, sync_folder, write
 from strop.errors import UserError
-from strop.stats.interval import plain, revived
 from strop.store import FORMAT, Folder, Mark, read_mark
 from strop.store.documents import MARK, RESULT, as_json, damaged, parsed, told_apart
+from strop.table import plain, revived
 from strop.training.curve import METRICS, draw_losses, read_metrics
 from strop.training.spec import TrainSpec
 

@@ -29,33 +29,30 @@ OWN_OBJECTIVE = {"ar": "causal", "llada": "llada"}
 """What a family learns by when nothing is said."""
 
 
-def _at_least(spec: Spec, field: str, least: float) -> None:
-    _within(spec, field, least, float("inf"))
+INFINITE = float("inf")
 
 
 def _within(
     spec: Spec,
-    field: str,
+    names: str,
     low: float,
-    high: float,
+    high: float = INFINITE,
     *,
-    open_low: bool = False,
-    open_high: bool = False,
+    above: bool = False,
+    below: bool = False,
 ) -> None:
-    value = getattr(spec, field)
-    if (low < value if open_low else low <= value) and (
-        value < high if open_high else value <= high
-    ):
-        return
-    ends = f"{'above' if open_low else 'at least'} {low:g}"
-    if high != float("inf"):
-        ends += f" and {'below' if open_high else 'at most'} {high:,}"
-    raise UserError(
-        f"{type(spec).__name__}.{field} is out of range.",
-        where=f"{type(spec).__name__}.{field}",
-        got=value,
-        expected=ends,
-    )
+    """Fields that are said lie between two numbers; `above`, `below`: and reach neither."""
+    for field in names.split():
+        value = getattr(spec, field)
+        if value is None or (
+            (low < value if above else low <= value) and (value < high if below else value <= high)
+        ):
+            continue
+        ends = f"{'above' if above else 'at least'} {low:g}"
+        if high != INFINITE:
+            ends += f" and {'below' if below else 'at most'} {high:,}"
+        where = f"{type(spec).__name__}.{field}"
+        raise UserError(f"{where} is out of range.", where=where, got=value, expected=ends)
 
 
 class SourceSpec(Spec):
@@ -90,7 +87,7 @@ class SourceSpec(Spec):
                 where=f"data.sources: {self.name}",
                 got=f"path={self.path!r}, dataset={self.dataset!r}",
             )
-        _at_least(self, "repeat", 1)
+        _within(self, "repeat", 1)
         return self
 
 
@@ -111,10 +108,8 @@ class HeldOut(Spec):
                 got=self.canonical(),
                 expected="either every: N or last: N",
             )
-        if self.every is not None:
-            _at_least(self, "every", 2)
-        if self.last is not None:
-            _at_least(self, "last", 1)
+        _within(self, "every", 2)
+        _within(self, "last", 1)
         return self
 
 
@@ -144,9 +139,9 @@ class DataSpec(Spec):
 
     @model_validator(mode="after")
     def _check(self) -> Self:
-        _at_least(self, "length", 4)
+        _within(self, "length", 4)
         _within(self, "bpe_size", 257, MOST_TOKENS)
-        _within(self, "keep", 0, 1, open_low=True)
+        _within(self, "keep", 0, 1, above=True)
         names = [source.name for source in self.sources]
         if len(set(names)) != len(names):
             raise UserError("Two sources have one name.", where="data.sources", got=names)
@@ -159,8 +154,7 @@ class DataSpec(Spec):
                 where="data.response",
                 got=f"rows: {self.rows}, response: {self.response}",
             )
-        if self.response is not None:
-            _within(self, "response", 1, self.length - 1)
+        _within(self, "response", 1, self.length - 1)
         return self
 
 
@@ -188,9 +182,8 @@ class ModelSpec(Spec):
 
     @model_validator(mode="after")
     def _check(self) -> Self:
-        for field in ("hidden_dim", "n_blocks", "n_heads", "cond_dim"):
-            _at_least(self, field, 1)
-        _within(self, "dropout", 0, 1, open_high=True)
+        _within(self, "hidden_dim n_blocks n_heads cond_dim", 1)
+        _within(self, "dropout", 0, 1, below=True)
         if self.hidden_dim % self.n_heads or (self.hidden_dim // self.n_heads) % 2:
             raise UserError(
                 "The number of heads does not fit the width.",
@@ -205,8 +198,7 @@ class ModelSpec(Spec):
                 got=f"family: {self.family}, block_size: {self.block_size}",
                 fix="set model.block_size to 4, 8 or 16, say, with model.family: bd3lm",
             )
-        if self.block_size is not None:
-            _at_least(self, "block_size", 1)
+        _within(self, "block_size", 1)
         if self.family == "bd3lm" and self.time_conditioning:
             raise UserError(
                 "A block diffusion network does not see the noise level.",
@@ -297,22 +289,14 @@ class TrainSpec(Spec):
 
     @model_validator(mode="after")
     def _check(self) -> Self:
-        for field in ("batch", "eval_every", "eval_rows", "final_rows", "log_every"):
-            _at_least(self, field, 1)
-        for field in ("steps", "micro_batch", "keep_every", "save_every"):
-            if getattr(self, field) is not None:
-                _at_least(self, field, 1)
-        for field in ("lr", "muon_lr", "clip", "eps", "save_minutes"):
-            _within(self, field, 0, float("inf"), open_low=True)
-        for field in ("warmup", "seed", "weight_decay"):
-            _at_least(self, field, 0)
-        for field in ("ema", "decay_from"):
-            _within(self, field, 0, 1, open_high=True)
+        _within(self, "batch eval_every eval_rows final_rows log_every", 1)
+        _within(self, "steps micro_batch keep_every save_every", 1)
+        _within(self, "lr muon_lr clip eps save_minutes minutes", 0, above=True)
+        _within(self, "warmup seed weight_decay", 0)
+        _within(self, "ema decay_from", 0, 1, below=True)
         _within(self, "decay_to", 0, 1)
         if self.steps is None and self.minutes is None:
             raise UserError("The run has no end.", where="TrainSpec", expected="steps or minutes")
-        if self.minutes is not None:
-            _within(self, "minutes", 0, float("inf"), open_low=True)
         if self.batch % self.micro:
             raise UserError(
                 "The batch is not a multiple of the micro-batch.",

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from strop.errors import UserError
 from strop.measure.across import DECIDES, MARGIN
-from strop.measure.number import Number
+from strop.measure.metric import Number
 from strop.records import SAMPLERS
 from strop.spec import MetricSpec, OperatingPoint
 from strop.stats.interval import LEVEL, Interval

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from strop.measure.number import Number
+from strop.measure.metric import Number
 from strop.spec import OperatingPoint, SamplerSpec
 from strop.table import Column, Table
 from strop.tuning.choice import hashed

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from strop.denoisers import Model
-    from strop.engine.progress import Progress
+    from strop.engine.plan import Progress
     from strop.measure.cells import Scorer
     from strop.measure.score import Outputs
     from strop.prompts import Canvases
@@ -98,8 +98,8 @@ def judge_scorer(folder: Path, judge: str, seed: int) -> Scorer:
 def _judged(place: Path, texts: list[str], judge: str, seed: int) -> NDArray[np.float64]:
     """The quality of every text of one group."""
     from strop.groupeval import Profile, Source, judge_run, make_plan
-    from strop.groupeval.directory import write_plan
     from strop.groupeval.scores import by_cell
+    from strop.groupeval.series import write_plan
 
     if len(texts) % GROUP:
         raise UserError(

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from strop.errors import UserError
-from strop.measure.number import Number
+from strop.measure.metric import Number
 from strop.records import SAMPLERS, default_sampler
 from strop.spec import GeneratorSpec, SamplerSpec
 from strop.stats.interval import Interval
@@ -30,7 +30,7 @@ from strop.tuning.space import Axis, Space, fitting
 
 if TYPE_CHECKING:
     from strop.denoisers import Model
-    from strop.engine.progress import Progress
+    from strop.engine.plan import Progress
     from strop.measure.cells import Scorers
     from strop.measure.guard import Guard
     from strop.prompts import Canvases
@@ -48,7 +48,7 @@ class Search:
     """What is sought, and what it may cost."""
 
     objective: str = "perplexity"
-    """A metric or one of its numbers; see `strop.measure.number`."""
+    """A metric or one of its numbers; see `strop.measure.metric`."""
     best: Literal["min", "max"] | None = None
     """None: as the metric has it."""
     constraints: tuple[str, ...] = ()

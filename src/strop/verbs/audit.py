@@ -20,8 +20,7 @@ from typing import TYPE_CHECKING, Any
 from strop.assets import CHECKPOINT, EMBEDDED
 from strop.errors import UserError, unknown_name
 from strop.measure.guard import MARKS
-from strop.measure.metric import PERPLEXITY
-from strop.measure.number import Number
+from strop.measure.metric import PERPLEXITY, Number
 from strop.records import FAMILIES, SAMPLERS, reads_as
 from strop.rng import derive_seed
 from strop.spec import MetricSpec, OperatingPoint
@@ -48,7 +47,7 @@ from strop.verbs.verb import Ask, Parameter, quoted
 
 if TYPE_CHECKING:
     from strop.denoisers import Model
-    from strop.measure.causal import Evaluator
+    from strop.measure.evaluator import Evaluator
     from strop.measure.frame import Frame, Measured
 
 STEPS = (4, 16, 64, 256, 1024)

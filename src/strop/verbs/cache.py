@@ -23,9 +23,7 @@ from strop.spec import CheckpointSpec, OperatingPoint, SamplerSpec, Spec
 from strop.table import Column, Table
 from strop.verbs import graded, parameters
 from strop.verbs.points import load, points
-from strop.verbs.result import Result
-from strop.verbs.study import Sources, Study
-from strop.verbs.verb import Ask, Parameter
+from strop.verbs.study import Ask, Parameter, Result, Sources, Study
 
 if TYPE_CHECKING:
     import numpy as np
@@ -34,7 +32,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from strop.denoisers.base import Denoiser
-    from strop.instruments.cache_cells import Compared
+    from strop.instruments.blocks import Compared
     from strop.tasks.cell_grades import Grader
 
 CACHES = ("prefix", "dual")
@@ -209,14 +207,15 @@ def _measured(
     grader: Grader | None,
 ) -> list[dict[str, pa.Table]]:
     """For every decoder one table per cache, a line per output; from disk where all are there."""
-    from strop.draw.worker import what_to_load
-    from strop.engine.blocks import Blocks, measure_blocks
-    from strop.instruments.cache_cells import CacheJob, CacheWorker, Decoding
+    from strop.engine.workers import Blocks
+    from strop.instruments.blocks import compare_caches, measure_with
+    from strop.samplers.caches import CacheBench
 
     assert ask.folder is not None
     folder = ask.folder
+    usual = {"length": length, "seed": ask["seed"], "prompts": prompts}
     content = hashlib.sha256(json.dumps(prompts).encode()).hexdigest()
-    asked, blocks, cells = [], [], []
+    benches, blocks, cells = [], [], []
     for spec in specs:
         mine = {
             cache: CacheCell(
@@ -230,24 +229,17 @@ def _measured(
             )
             for cache in (NONE, *CACHES)
         }
-        through = mine[CACHES[0]].sampler
-        one = Decoding(through, length, ask["n"], ask["seed"], prompts, ask["batch_size"])
-        batches = one.blocks(model)
+        through, size = mine[CACHES[0]].sampler, ask["batch_size"]
+        bench = partial(CacheBench, spec=through, batch_size=size, **usual)
+        batches = [one.tolist() for one in bench(model, outputs=range(ask["n"])).batches()]
         tables = {cache: mine[cache] for cache in (*CACHES, NONE)}
         join = partial(_joined, tables, model, grader)
         words = f"{OperatingPoint.of(spec)}, {spec.steps} steps: {ask['n']} outputs"
-        asked.append(one)
+        benches.append(bench)
         blocks.append(Blocks([cell.id for cell in tables.values()], words, batches, join))
         cells.append(mine)
-    measure_blocks(
-        folder,
-        blocks,
-        lambda: CacheWorker(model, asked, CACHES),
-        lambda: CacheJob(*what_to_load(model), tuple(asked), CACHES),
-        ask.engine,
-        ask.note,
-        "outputs",
-    )
+    measure = partial(compare_caches, benches, CACHES)
+    measure_with(model, measure, blocks, folder, ask.engine, ask.note, "outputs")
     return [
         {
             cache: table
@@ -262,7 +254,7 @@ def _joined(
     cells: Mapping[str, CacheCell], model: Denoiser, grader: Grader | None, parts: list[pa.Table]
 ) -> list[pa.Table]:
     """The tables of a decoder, graded, from all its batches."""
-    from strop.instruments.cache_cells import Compared
+    from strop.instruments.blocks import Compared
 
     found = _graded(Compared.read(parts, CACHES), model, grader)
     return [
@@ -272,7 +264,7 @@ def _joined(
 
 
 def _graded(found: Compared, model: Denoiser, grader: Grader | None) -> dict[str, pa.Table]:
-    from strop.instruments.cache_cells import OTHER
+    from strop.instruments.blocks import OTHER
 
     plain, other = found.outputs[NONE], found.outputs[OTHER]
     by_seed = None if grader is None else graded.right_answers(grader, model, other.ids)
@@ -409,7 +401,7 @@ def _columns(rows: Sequence[Mapping[str, Any]]) -> tuple[Column, ...]:
 
 def _draw(result: Result) -> Figure:
     """Colour: the cache; line: the operating point."""
-    from strop.figures import PALETTE, legend_below, log_y, panels, tidy
+    from strop.figures import PALETTE, legend_below, log_y, panels
 
     rows = list(result.more["calls"].rows)
     told = [c.name for c in result.table.columns if c not in (*COLUMNS, *graded.GRADED)]
@@ -430,8 +422,6 @@ def _draw(result: Result) -> Figure:
         log_y(axes[0])
     axes[1].set(ylabel="best token moved, %", xlabel="call within the block", ylim=(0, None))
     legend_below(figure, axes[0])
-    for one in axes:
-        tidy(one)
     return figure
 
 

@@ -165,7 +165,7 @@ def measure(ask: Ask, model: Model, cells: Sequence[tuple[Any, ...]], seed: int)
 
 def own_numbers(one: Measured) -> dict[str, Interval]:
     """Perplexity and entropy with jackknife intervals, whose level holds for few outputs too."""
-    from strop.measure.number import Number
+    from strop.measure.metric import Number
     from strop.stats.jackknife import jackknife
 
     found = {name: one.statistic(Number.of(name)) for name in NUMBERS}

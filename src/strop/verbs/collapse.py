@@ -12,13 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 from strop.assets import CHECKPOINT
 from strop.errors import UserError
-from strop.spec import OperatingPoint, SamplerSpec, swept
 from strop.stats.interval import value_of
 from strop.table import Column, Table
 from strop.verbs import parameters, points
-from strop.verbs.result import Result
-from strop.verbs.study import Sources, Study
-from strop.verbs.verb import Ask, Parameter
+from strop.verbs.study import Ask, Parameter, Result, Sources, Study
 
 if TYPE_CHECKING:
     import numpy as np
@@ -49,17 +46,12 @@ def best_pair(
 
 def _run(ask: Ask) -> Result:
     from strop.groupeval.bootstrap import score
-    from strop.records import default_sampler
     from strop.store import Cell
 
     model = points.load(ask, ask.sources[0])
-    name = ask["sampler"] or default_sampler(model.spec.family)
-    point = OperatingPoint.of(
-        SamplerSpec(
-            name=name, temperature=swept(name, ask["temperature"]), precision=ask["precision"]
-        )
-    )
-    cells = [(ask["steps"], point)]
+    setting = {"chosen": ask.some("temperature", "precision")}
+    named, told = points.named_points(model.spec.family, ask["sampler"], setting)
+    cells = [(ask["steps"], named["chosen"])]
     [honest] = points.measure_cells(ask, ask.sources[0], cells, ask.out / RUNS[0], model=model)
     pair, rows = _scores(honest)
     texts = points.texts_of(Cell.open(honest.path), ask["n"])
@@ -84,18 +76,14 @@ def _run(ask: Ask) -> Result:
     )
     table = Table("A pool, and one that repeats two of its outputs", tuple(columns), rows)
     facts = {"pair": list(pair), "ceiling": CEILING, "judges": list(judged)}
-    return Result(ask.said(checkpoint=ask.sources[0]), table, facts=facts, notes=(note,))
+    return Result(ask.said(checkpoint=ask.sources[0]), table, facts=facts, notes=(*told, note))
 
 
 def _scores(honest: Measured) -> tuple[tuple[int, int], list[dict[str, Any]]]:
     """The pair, and perplexity and entropy of pool and control."""
     import numpy as np
 
-    perplexity, entropies = honest.of("perplexity"), honest.of("entropy")
-    assert perplexity is not None  # both were scored a moment ago
-    assert entropies is not None
-    nll, tokens = perplexity.columns["nll"], perplexity.columns["tokens"]
-    entropy = entropies.columns["entropy"]
+    nll, tokens, entropy = points.scored_columns(honest).values()
     pair = best_pair(nll, tokens, entropy)
     rows = [
         {

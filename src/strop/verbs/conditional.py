@@ -24,15 +24,12 @@ from strop.verbs.answers import Answers, answers_of, paired, sides_of_runs
 from strop.verbs.entrants import DIFFUSION, FOLDER, PAPER_TASKS, TASK_PARAMETERS, answer_tasks
 from strop.verbs.paper import PaperItem, beside
 from strop.verbs.points import judge_texts
-from strop.verbs.result import Result
-from strop.verbs.study import Sources, Study
-from strop.verbs.verb import Ask, Parameter, quoted
+from strop.verbs.study import Ask, Parameter, Result, Sources, Study, quoted
 
 if TYPE_CHECKING:
     from strop.groupeval.judgments import Judgments
 
 NAME, JUDGED, PROFILE = "conditional", "groupeval", "task-v1"
-NEITHER = {"paper": None, "measured": None}
 RUBRIC = (
     "The rubric is strop's own wording of task-v1, not the paper's: cGEQ of the two are not one "
     "scale, and neither is the GEQ of texts without a task. Apparent success is one of the graded "
@@ -153,13 +150,8 @@ def _by_model(told: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def _pairs(told: Mapping[str, Any]) -> dict[str, Any]:
-    return {
-        "judge": told["judge"],
-        "task": told["task"],
-        **told["n_pairs"],
-        **told["n_preferred"],
-        "preferred": told["preferred"],
-    }
+    who = {name: told[name] for name in ("judge", "task")}
+    return {**who, **told["n_pairs"], **told["n_preferred"], "preferred": told["preferred"]}
 
 
 def _paper_rows() -> list[dict[str, Any]]:
@@ -251,30 +243,30 @@ def _beside(result: Result, ask: Ask, roles: Mapping[str, str]) -> Table:
     """Counts of the check stand in one row; what a judge said stands in a row of that judge."""
     del ask, roles
     rows: dict[tuple[str, str, str], dict[str, Any]] = {}
-    for row in paper.table(NAME).records():
-        for what, value in _counted(row, "llada", "dream").items():
-            rows.setdefault((row["task"], what, "none"), {})["paper"] = value
-    for one in result.facts["judged"]:
-        for what, value in _counted(one["n_pairs"], "first", "second").items():
-            rows.setdefault((one["task"], what, "none"), {})["measured"] = value
+
+    def tell(side: str, task: str, judge: str, values: Mapping[str, Any]) -> None:
+        for what, value in values.items():
+            keys = {"task": task, "what": what, "judge": judge}
+            row = rows.setdefault((task, what, judge), {**keys, "paper": None, "measured": None})
+            row[side] = value
+
+    printed, judged = paper.table(NAME), result.facts["judged"]
+    for row in printed.records():
+        tell("paper", row["task"], "none", _counted(row, "llada", "dream"))
+    for one in judged:
+        tell("measured", one["task"], "none", _counted(one["n_pairs"], "first", "second"))
+    least = f"above {printed.claims['auroc_of_each_model_above']}"
     for row in _paper_rows():
-        for what, value in _quality(row):
-            rows.setdefault((row["task"], what, row["judge"]), {})["paper"] = value_of(value)
-        for side in "AB":
-            least = paper.table(NAME).claims["auroc_of_each_model_above"]
-            rows[row["task"], f"AUROC, {side}", row["judge"]] = {"paper": f"above {least}"}
+        said = {what: value_of(value) for what, value in _quality(row).items()}
+        tell("paper", row["task"], row["judge"], {**said, "AUROC, A": least, "AUROC, B": least})
     for row in result.table.rows:
-        for what, value in _quality(row):
-            rows.setdefault((row["task"], what, row["judge"]), {})["measured"] = value
-    for one in result.facts["judged"]:
+        tell("measured", row["task"], row["judge"], _quality(row))
+    for one in judged:
         for side, row in zip("AB", _by_model(one), strict=True):
-            rows[one["task"], f"AUROC, {side}", one["judge"]] = {"measured": row["auroc"]}
+            tell("measured", one["task"], one["judge"], {f"AUROC, {side}": row["auroc"]})
     keys = (Column("task"), Column("what"), Column("judge"))
-    filled = [
-        {**dict(zip(("task", "what", "judge"), key, strict=True)), **NEITHER, **row}
-        for key, row in rows.items()
-    ]
-    return beside("A: LLaDA, B: Dream, or what stands in their place", keys, filled)
+    unit = "A: LLaDA, B: Dream, or what stands in their place"
+    return beside(unit, keys, list(rows.values()))
 
 
 def _counted(row: Mapping[str, Any], a: str, b: str) -> dict[str, int]:
@@ -288,15 +280,15 @@ def _counted(row: Mapping[str, Any], a: str, b: str) -> dict[str, int]:
     }
 
 
-def _quality(row: Mapping[str, Any]) -> list[tuple[str, Any]]:
+def _quality(row: Mapping[str, Any]) -> dict[str, Any]:
     """What a judge says."""
-    return [
-        ("cGEQ, A", row["cgeq"][0]),
-        ("cGEQ, B", row["cgeq"][1]),
-        ("cGEQ, B minus A", row["difference"]),
-        ("AUROC", row["auroc"]),
-        ("passed minus failed", row["lead"]),
-    ]
+    return {
+        "cGEQ, A": row["cgeq"][0],
+        "cGEQ, B": row["cgeq"][1],
+        "cGEQ, B minus A": row["difference"],
+        "AUROC": row["auroc"],
+        "passed minus failed": row["lead"],
+    }
 
 
 STUDY = Study(

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
+from itertools import product
 from typing import TYPE_CHECKING, Any
 
 from strop.assets import CHECKPOINT
@@ -19,10 +20,8 @@ from strop.stats.interval import Interval, value_of
 from strop.table import Column, Table
 from strop.verbs import paper, parameters
 from strop.verbs.paper import BUDGETS, PUBLIC, PaperItem, beside
-from strop.verbs.points import SHARPENED, budgets, named_points, points
-from strop.verbs.result import Result
-from strop.verbs.study import Sources, Study
-from strop.verbs.verb import Ask, Parameter, quoted
+from strop.verbs.points import SHARPENED, budgets, chosen_points
+from strop.verbs.study import Ask, Parameter, Result, Sources, Study, quoted
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -144,10 +143,7 @@ def _specs(
 ) -> tuple[list[tuple[str, SamplerSpec]], tuple[str, ...]]:
     """Every budget, implementation and setting; a form that a sampler lacks is left out."""
     name = ask["sampler"] or default_sampler(family)
-    chosen, told = named_points(family, ask["sampler"], SETTINGS)
-    if ask["axis"]:
-        found = points(family, ask["sampler"], ask["axis"], {"temperature": (1.0,)})
-        chosen, told = {str(point): point for point in found.points}, found.left_out
+    chosen, told = chosen_points(ask, family, SETTINGS)
     forms = [one for one in ask["implementation"] if one == "dense" or SAMPLERS[name].fast]
     if SAMPLERS[name].causal:  # its only form
         forms = ["fast"]
@@ -290,29 +286,25 @@ PANELS = (
 def _draw(result: Result) -> Figure:
     """Colour: the setting; line: dense or fast. What was not measured is not there."""
     from strop.figures import IMPLEMENTATIONS as LOOKS
-    from strop.figures import PALETTE, legend_below, log_y, panels, steps_axis, tidy
+    from strop.figures import PALETTE, grouped, legend_below, log_y, panels, steps_axis
 
     rows = [row for row in result.table.rows if row["failure"] is None]
     shown = [panel for panel in PANELS if any(row[panel[0]] is not None for row in rows)]
     settings = list(dict.fromkeys(row["setting"] for row in rows))
+    colours = dict(zip(settings, PALETTE * len(settings), strict=False))
     figure, axes = panels(max(len(shown), 1), 1.9 * max(len(shown), 1) + 0.5)
     for (field, title), one in zip(shown, axes, strict=False):
-        for name, line in LOOKS.items():
-            for colour, setting in zip(PALETTE * len(settings), settings, strict=False):
-                mine = sorted(
-                    (row["updates"], value_of(row[field]))
-                    for row in rows
-                    if (row["implementation"], row["setting"]) == (name, setting)
-                    and row[field] is not None
-                )
-                if mine:
-                    x, y = zip(*mine, strict=True)
-                    look: dict[str, Any] = {"color": colour, "ls": line, "marker": "o", "ms": 2.5}
-                    one.plot(x, y, lw=1.2, label=f"{name}, {setting}", **look)
+        lines = grouped((r for r in rows if r[field] is not None), "implementation", "setting")
+        for name, setting in product(LOOKS, settings):
+            mine = lines.get((name, setting))
+            if mine:
+                look: dict[str, Any] = {"color": colours[setting], "ls": LOOKS[name], "ms": 2.5}
+                levels = sorted((row["updates"], value_of(row[field])) for row in mine)
+                x, y = zip(*levels, strict=True)
+                one.plot(x, y, lw=1.2, marker="o", label=f"{name}, {setting}", **look)
         one.set(ylabel=title)
         log_y(one)
         steps_axis(one, [row["updates"] for row in rows])
-        tidy(one)
     if shown:
         legend_below(figure, axes[0])
         axes[len(shown) - 1].set_xlabel("configured updates M")

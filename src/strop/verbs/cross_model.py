@@ -3,36 +3,36 @@
 Seven rows by the number of updates, and a causal model as the reference that has no such number.
 Updates are not network calls, so rows are not matched in compute; each family ends by its own
 convention, which the result names.
+
+The paper's first figure: three findings, three panels, one command.
+
+(a) The sharpened baseline among its successors. (b) Judged quality and diversity of the same pools
+against their token entropy. (c) The loss that sharpening worsens against the samples it improves.
+Each panel is a study of its own, in a directory inside this one's.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, cast
 
+from strop.assets import CHECKPOINT
 from strop.records import FAMILIES, SAMPLERS
-from strop.stats.interval import value_of
+from strop.spec import MOST_STEPS, OperatingPoint, SamplerSpec
+from strop.stats.interval import Interval, value_of
 from strop.table import Column, Pivot, Table
-from strop.verbs import paper, parameters
-from strop.verbs.families import (
-    CHECKPOINTS,
-    MODELS,
-    PROTOCOL,
-    named_sources,
-    run_folder,
-    smoke_sources,
-)
+from strop.verbs import families, groupeval, paper, parameters, posterior, study
 from strop.verbs.paper import PaperItem, RowByRow
 from strop.verbs.points import POINT_COLUMNS, guard_notes, load, measure_cells, named_points
-from strop.verbs.result import Result
-from strop.verbs.study import SMOKE_NOTE, Sources, Study
-from strop.verbs.verb import Ask, quoted
+from strop.verbs.study import SMOKE_NOTE, Ask, Parameter, Result, Sources, Study, quoted
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
     from strop.measure.frame import Measured
+
 
 NAME = "cross-model"
 COLUMNS = (
@@ -53,30 +53,30 @@ SMALL_NOTE = (
 
 
 def _check(ask: Ask) -> None:
-    named_sources(ask.sources)
+    families.named_sources(ask.sources)
 
 
 def _run(ask: Ask) -> Result:
     own = ask.smoke and not ask.sources
-    sources = smoke_sources(ask.out) if own else named_sources(ask.sources)
+    sources = families.smoke_sources(ask.out) if own else families.named_sources(ask.sources)
     rows, found = [], []
     for name, source in sources.items():
         model = load(ask, source)
-        settings = {str(i): one for i, one in enumerate(MODELS[name].settings)}
+        settings = {str(i): one for i, one in enumerate(families.MODELS[name].settings)}
         points, _ = named_points(model.spec.family, None, settings)
-        budgets = (0,) if MODELS[name].reference else sorted(ask["steps"])
+        budgets = (0,) if families.MODELS[name].reference else sorted(ask["steps"])
         cells = [(m, point) for point in points.values() for m in budgets]
-        scored = measure_cells(ask, source, cells, ask.out / run_folder(name), model=model)
+        scored = measure_cells(ask, source, cells, ask.out / families.run_folder(name), model=model)
         found += scored
         rows += [_row(name, one) for one in scored]
     guards = dict.fromkeys((one.guard.threshold, one.guard.source) for one in found)
     told = [dict(zip(("threshold", "source"), one, strict=True)) for one in guards]
-    facts = {"guards": told, "protocol": list(PROTOCOL)}
+    facts = {"guards": told, "protocol": list(families.PROTOCOL)}
     beside = ("entropy", "paper", "paper_entropy")
     spread = Pivot(("model", "point", "finish"), ("steps",), "perplexity", beside)
     title = "Measured perplexity [entropy, paper's, paper's entropy]; M is updates, not calls"
     small = (SMOKE_NOTE, SMALL_NOTE) if ask.smoke else ()
-    notes = (*guard_notes(found), *PROTOCOL, *small)
+    notes = (*guard_notes(found), *families.PROTOCOL, *small)
     said = {**ask.said(), "checkpoints": dict(sources)}
     return Result(said, Table(title, COLUMNS, rows, spread), facts=facts, notes=notes)
 
@@ -105,7 +105,7 @@ def _looks() -> dict[str, dict[str, Any]]:
     """A colour for each family, paler for its second checkpoint."""
     seen: dict[str, int] = {}
     looks = {}
-    for name, one in MODELS.items():
+    for name, one in families.MODELS.items():
         rank = seen[one.family] = seen.get(one.family, 0) + 1
         looks[name] = {"color": FAMILIES[one.family].colour, "alpha": 1 if rank == 1 else 0.5}
     return looks
@@ -115,11 +115,10 @@ def lines_on(
     rows: Sequence[Mapping[str, Any]], perplexity: Axes, entropy: Axes | None = None
 ) -> None:
     """Perplexity, and entropy if there is a place for it, against steps: a line per model."""
-    from strop.figures import errors
+    from strop.figures import bars, grouped
 
     looks = _looks()
-    for name, point in dict.fromkeys((r["model"], r["point"]) for r in rows):
-        mine = [r for r in rows if (r["model"], r["point"]) == (name, point)]
+    for (name, _), mine in grouped(rows, "model", "point").items():
         sharp = mine[0]["temperature"] != 1
         look: dict[str, Any] = {**looks[name], "ls": "--" if sharp else "-", "lw": 1.1}
         label = name + (", sharpened" if sharp else "")
@@ -131,15 +130,13 @@ def lines_on(
             continue
         x = [p["steps"] for p in mine]
         look |= {"marker": "o", "ms": 3}
-        levels = [p["perplexity"] for p in mine]
-        y = [one.value for one in levels]
-        perplexity.errorbar(x, y, errors(levels), capsize=2, label=label, **look)
+        bars(perplexity, x, [p["perplexity"] for p in mine], capsize=2, label=label, **look)
         if entropy is not None and all(p["entropy"] is not None for p in mine):
             entropy.plot(x, [p["entropy"] for p in mine], **look)
 
 
 def _draw(result: Result) -> Figure:
-    from strop.figures import GREY, legend_below, log_y, panels, steps_axis, tidy
+    from strop.figures import GREY, legend_below, log_y, panels, steps_axis
 
     rows = list(result.table.rows)
     figure, axes = panels(2, 4.6)
@@ -153,10 +150,8 @@ def _draw(result: Result) -> Figure:
             where = (0.01, guard["threshold"])
             axes[1].annotate("guard", where, xycoords=("axes fraction", "data"), fontsize=6.5)
     budgets = {r["steps"] for r in rows if r["steps"] is not None}
-    for one in axes:
-        if budgets:
-            steps_axis(one, budgets)
-        tidy(one)
+    for one in axes if budgets else ():
+        steps_axis(one, budgets)
     legend_below(figure, axes[0], fontsize=6, handlelength=3)
     return figure
 
@@ -177,7 +172,7 @@ STUDY = Study(
     run=_run,
     check=_check,
     draw=_draw,
-    runs=(CHECKPOINTS, *map(run_folder, MODELS)),
+    runs=(families.CHECKPOINTS, *map(families.run_folder, families.MODELS)),
     next=lambda ask: (
         f"strop study exact-output --pools {quoted(ask.out)} -o {quoted(ask.out)}-exact"
         + (" --smoke" if ask.smoke else "")
@@ -190,8 +185,145 @@ STUDY = Study(
             "MDLM, sharpened and not, among its successors, and GPT-2",
             "six public checkpoints, gpt2-large, a GPU",
             RowByRow("perplexity", (Column("model"), *POINT_COLUMNS, Column("finish")), outputs=40),
-            {name: one.source for name, one in MODELS.items()},
+            {name: one.source for name, one in families.MODELS.items()},
             named=True,
+        ),
+    ),
+)
+
+
+PANELS = {"cross-model": "a", "groupeval": "b", "posterior": "c"}
+CELLS = "cells"
+SHARED = ("steps", "seed", "device", "dtype", "engine", "devices", "ray_address")
+LOSS, RATIO = "posterior loss at .9 minus at 1", "perplexity at 1 over perplexity at .9"
+
+
+def _overview(ask: Ask) -> Result:
+    source = CHECKPOINT if ask.smoke else families.MODELS["MDLM-Small"].source
+    shared: dict[str, Any] = {k: v for k, v in ask.some(*SHARED).items() if v is not None}
+    shared |= {"smoke": ask.smoke, "progress": ask.progress, "note": ask.note}
+    shared |= ask.given("n")
+    among = _panel(ask, "cross-model", sources=ask.sources, **shared)
+    asked: dict[str, Any] = {"partition": parameters.PAPERS_GROUPS}
+    if not ask.smoke:
+        asked |= {"evaluator": "gpt2", "steps": (16, 64, 256, 1024)}
+    judged = _panel(ask, "groupeval", sources=[source], **asked | shared)
+    held = {"held_out": ask["held_out"]}
+    loss = _panel(ask, "posterior", sources=[source], **held, **shared)
+    cells = [
+        (m, OperatingPoint.of(SamplerSpec(temperature=tau)))
+        for m in loss.asked["steps"]
+        for tau in (1.0, loss.asked["sharpened"])
+    ]
+    measured = measure_cells(ask, source, cells, ask.out / CELLS)
+    table, _ = posterior.beside_cells(loss, measured)
+    notes = tuple(
+        dict.fromkeys((*among.notes, *judged.notes, *((SMOKE_NOTE,) if ask.smoke else ())))
+    )
+    more = {"among": among.table, "judged": judged.table}
+    return Result(ask.said(checkpoint=source), table, more, notes=notes)
+
+
+def _panel(ask: Ask, name: str, sources: Sequence[str], **given: Any) -> Result:
+    """A study in this one's directory, whose cells pass the guard by this one's rule."""
+    asked = study.find(name).ask(ask.out / name, sources, **given)
+    rule = {key: ask.values[key] for key in ("guard_rule",) if key in ask.values}
+    return study.carry_out(replace(asked, values={**asked.values, **rule}))
+
+
+def _three_findings(result: Result) -> Figure:
+    return three_panels(result.more["among"].rows, result.more["judged"].rows, result.table.rows)
+
+
+def three_panels(
+    among: Sequence[Mapping[str, Any]],
+    judged: Sequence[Mapping[str, Any]],
+    losses: Sequence[Mapping[str, Any]],
+) -> Figure:
+    """The figure, from measured rows or from printed ones."""
+    from strop.figures import legend_below, log_y, panels, steps_axis
+
+    figure, axes = panels(1, 3.2, 3, 2.4)
+    lines_on(among, axes[0])
+    axes[0].set(ylabel="perplexity", xlabel="configured updates M", title="(a) among successors")
+    log_y(axes[0])
+    steps_axis(axes[0], {row["steps"] for row in among if row["steps"] is not None})
+    _judged_on(axes[1], judged)
+    posterior.scatter_on(axes[2], losses)
+    axes[2].set_title("(c) worse loss, better samples")
+    legend_below(figure, axes[0], 4, fontsize=6, handlelength=3)
+    return figure
+
+
+def _judged_on(axes: Axes, rows: Sequence[Mapping[str, Any]]) -> None:
+    """From standard (open) to sharpened (filled): scores upwards, token entropy across.
+
+    Of one judge, since judges are no one scale: a language model if there is one.
+    """
+    from strop.figures import BLUE, GREEN
+
+    judges = sorted({row.get("judge", "") for row in rows}, key=lambda one: "offline" in one)
+    rows = [row for row in rows if row.get("judge", "") == judges[0]]
+    for name, label, colour in (("geq", "GEQ", BLUE), ("ged", "GED", GREEN)):
+        for row in rows:
+            pair = [(value_of(row[f"entropy_{s}"]), row[f"{name}_{s}"]) for s in groupeval.SETTINGS]
+            if any(None in one for one in pair):
+                continue
+            (x0, y0), (x1, y1) = cast(list[tuple[float, float]], pair)
+            axes.annotate("", (x1, y1), (x0, y0), arrowprops={"arrowstyle": "->", "color": colour})
+            axes.plot([x0], [y0], "o", ms=4, mec=colour, mfc="white")
+            axes.plot([x1], [y1], "o", ms=4, color=colour)
+            look: dict[str, Any] = {"textcoords": "offset points", "fontsize": 6, "ha": "center"}
+            axes.annotate(f"{row['steps']:,}", (x1, y1), (0, 5), color=colour, **look)
+        axes.plot([], [], "o", color=colour, label=label)
+    axes.invert_xaxis()
+    axes.set(xlabel="token entropy H (nats), falling →", ylabel="score, 0 to 10")
+    axes.set_title("(b) standard (open) to sharpened")
+    axes.legend(fontsize=6)
+
+
+def _ranges(result: Result, ask: Ask, roles: Mapping[str, str]) -> Table:
+    """The ranges that the paper prints, and those over the cells here."""
+    del ask, roles
+    printed = paper.table("overview").by("what")
+    rows = []
+    for what, column in ((LOSS, "masked"), (RATIO, "ratio")):
+        found: list[Interval] = [row[column] for row in result.table.rows]
+        for end, pick in (("low", min), ("high", max)):
+            measured = pick(found, key=lambda one: one.value)
+            said = printed[what,][end]
+            rows.append({"what": what, "end": end, "paper": said, "measured": measured})
+    return paper.beside("ranges over the cells of panel c", (Column("what"), Column("end")), rows)
+
+
+OVERVIEW = Study(
+    name="overview",
+    title="Three findings in one figure",
+    about="Draw the paper's first figure from studies of the baseline and its successors.",
+    sources=Sources(("MODEL...",), "As for `strop study cross-model`.", smoke=()),
+    parameters=(
+        Parameter.counts("steps", "Instead of each panel's own.", None, most=MOST_STEPS + 1),
+        parameters.outputs(128, smoke=16, words="Outputs per cell; 128 is panel c's alone."),
+        parameters.evaluator("gpt2", smoke=parameters.evaluator().default),
+        Parameter.file("held_out", "JSON lines of texts for the loss."),
+        *parameters.DRAWN,
+        *parameters.ENGINE,
+    ),
+    run=_overview,
+    draw=_three_findings,
+    runs=(*PANELS, CELLS),
+    examples=("strop study overview --smoke -o runs/overview",),
+    items=(
+        PaperItem(
+            "overview",
+            ("overview",),
+            "the three findings in one figure",
+            "six public checkpoints, gpt2 and gpt2-large, held-out text of OpenWebText, a judge's "
+            "endpoint, a GPU",
+            _ranges,
+            {name: one.source for name, one in families.MODELS.items()},
+            named=True,
+            flags="--held-out FILE",
         ),
     ),
 )

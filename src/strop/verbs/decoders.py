@@ -17,9 +17,7 @@ from strop.errors import UserError
 from strop.records import SAMPLERS, reads_as
 from strop.table import Column, Table
 from strop.verbs import parameters
-from strop.verbs.result import Result
-from strop.verbs.study import Sources, Study
-from strop.verbs.verb import Ask, Parameter
+from strop.verbs.study import Ask, Parameter, Result, Sources, Study
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -258,14 +256,11 @@ COLUMNS = (
 
 def _draw(result: Result) -> Figure:
     """Accuracy against tokens per call: a panel of orders and rules, one of blocks and caches."""
-    from matplotlib.figure import Figure
-
-    from strop.figures import COLUMN, GREY, PALETTE, errors, tidy
+    from strop.figures import GREY, PALETTE, bars, panels, plain_ticks
 
     rows = [row for row in result.table.rows if row.get("dial")]
     control = [row for row in result.table.rows if not row.get("dial")]
-    figure = Figure(figsize=(2 * COLUMN, 3.2), layout="constrained")
-    axes = figure.subplots(1, 2, sharex=True, sharey=True)
+    figure, axes = panels(1, 3.2, 2, 2, sharex=True, sharey=True)
     for axis, blocks in zip(axes, (False, True), strict=True):
         here = (one for one in (*CURVES, *OWN) if (one.blocks or one.own) == blocks)
         for place, curve in enumerate(here):
@@ -274,15 +269,14 @@ def _draw(result: Result) -> Figure:
             if not own:
                 continue
             right = [r["accuracy"].mapped(lambda share: 100 * share) for r in own]
-            x, y = [r["tokens_per_call"] for r in own], [one.value for one in right]
-            spread = errors(right)
             turned = place >= len(PALETTE)  # colours come again, with other lines
             look: dict[str, Any] = {
                 "color": PALETTE[place % len(PALETTE)],
                 "ls": (0, (3, 1.5)) if turned else "-",
                 "marker": "D" if turned else "o",
             }
-            axis.errorbar(x, y, spread, label=curve.title, lw=1.1, ms=3, elinewidth=0.4, **look)
+            look |= {"lw": 1.1, "ms": 3, "elinewidth": 0.4}
+            bars(axis, [r["tokens_per_call"] for r in own], right, label=curve.title, **look)
         for row in control:
             axis.axhline(100 * row["accuracy"].value, color=GREY, lw=0.8, ls=(0, (4, 2)))
             axis.annotate(
@@ -296,12 +290,10 @@ def _draw(result: Result) -> Figure:
             )
         axis.set(xlabel="tokens per network call", ylim=(0, 108), xscale="log")
         seen = [one for one in TICKS if one <= 1.1 * max(r["tokens_per_call"] for r in rows)]
-        axis.set_xticks(seen, [f"{one:g}" for one in seen])
-        axis.minorticks_off()
+        plain_ticks(axis.xaxis, seen)
         # Above the panel: curves reach every corner of it.
         if axis.get_legend_handles_labels()[0]:  # a family may have decoders in one panel alone
             axis.legend(fontsize=6, loc="lower center", bbox_to_anchor=(0.5, 1.0), ncol=2)
-        tidy(axis)
     axes[0].set(ylabel="right answers, %")
     return figure
 

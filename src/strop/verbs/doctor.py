@@ -120,7 +120,7 @@ def _version(package: str) -> str | None:
 def _sandbox() -> str | None:
     """What it takes to run a model's programs here; None where nothing is missing."""
     from strop.tasks import find_box
-    from strop.tasks.trial import probe
+    from strop.tasks.sandbox import probe
 
     try:
         probe(find_box())

@@ -25,8 +25,7 @@ from strop.verbs.verb import Ask
 
 if TYPE_CHECKING:
     from strop.draw import Planned
-    from strop.engine.blocks import Blocks, PlannedBlocks
-    from strop.engine.worker import Worker
+    from strop.engine.workers import Blocks, PlannedBlocks, Worker
 
 SECONDS = 3.0
 """How long the trial of a checkpoint takes, about."""
@@ -53,7 +52,7 @@ BLOCKS = (
 
 def dry_run(ask: Ask) -> Result:
     """Cells, outputs, network calls and time of what was asked for."""
-    from strop.engine.blocks import PlannedBlocks
+    from strop.engine.workers import PlannedBlocks
 
     if ask.values.get("out", ask.out) is not None:  # a study's is no parameter
         _refuse_strangers(ask)

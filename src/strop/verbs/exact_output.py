@@ -24,9 +24,7 @@ from strop.verbs import paper, parameters, points
 from strop.verbs.families import CHECKPOINTS, MODELS, named_sources, run_folder, smoke_sources
 from strop.verbs.groupeval import PRIMARY, RUBRIC, contrast
 from strop.verbs.paper import PaperItem, beside
-from strop.verbs.result import Result
-from strop.verbs.study import SMOKE_NOTE, Sources, Study
-from strop.verbs.verb import Ask, Parameter
+from strop.verbs.study import SMOKE_NOTE, Ask, Parameter, Result, Sources, Study
 
 if TYPE_CHECKING:
     import numpy as np
@@ -428,13 +426,10 @@ def _more(facts: Mapping[str, Any], names: Sequence[str]) -> dict[str, Table]:
 
 def _draw(result: Result) -> Figure:
     """The ratio of perplexities and the difference of judged quality, comparison by comparison."""
-    from matplotlib.figure import Figure
-
-    from strop.figures import BLUE, COLUMN, GREEN, GREY, ORANGE, PURPLE, log_ticks, tidy
+    from strop.figures import BLUE, GREEN, GREY, ORANGE, PURPLE, log_ticks, panels, plain_ticks
 
     rows, judges = result.facts["comparisons"], result.facts["judges"]
-    figure = Figure(figsize=(2 * COLUMN, 0.9 + 0.32 * len(rows)), layout="constrained")
-    left, right = figure.subplots(1, 2, sharey=True)
+    figure, (left, right) = panels(1, 0.9 + 0.32 * len(rows), 2, 2, sharey=True)
     places = list(range(len(rows)))
     first, second = result.asked["names"]
     evaluators = result.asked["evaluators"]
@@ -442,9 +437,7 @@ def _draw(result: Result) -> Figure:
     _bars(left, ratios, (BLUE, GREEN))
     left.axvline(1, color=GREY, lw=0.8)
     left.set(xlabel=f"perplexity, {first} over {second}", xscale="log")
-    ticks = log_ticks(*left.get_xlim())
-    left.set_xticks(ticks, [f"{t:g}" for t in ticks])
-    left.minorticks_off()
+    plain_ticks(left.xaxis, log_ticks(*left.get_xlim()))
     left.set_yticks(places, [f"{row['steps']:,} {row['setting']}" for row in rows])
     left.invert_yaxis()
     judged = {judge: [row["judged"][judge]["difference"] for row in rows] for judge in judges}
@@ -453,7 +446,6 @@ def _draw(result: Result) -> Figure:
     right.set(xlabel=f"GEQ, {first} minus {second}")
     for one in (left, right):
         one.legend(fontsize=6, loc="lower center", bbox_to_anchor=(0.5, 1.0), ncol=1)
-        tidy(one)
     return figure
 
 

@@ -1,4 +1,7 @@
-"""The frontier: perplexity and entropy against temperature at fixed budgets."""
+"""The frontier: perplexity and entropy against temperature at fixed budgets.
+
+DiDi-Instruct with and without its reward: every temperature and precision at every budget.
+"""
 
 from __future__ import annotations
 
@@ -6,12 +9,12 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from strop.assets import CHECKPOINT
-from strop.verbs import parameters, points
-from strop.verbs.paper import PUBLIC, PaperItem, RowByRow
-from strop.verbs.result import Result
+from strop.table import Column
+from strop.verbs import paper, parameters, points
+from strop.verbs.families import CHECKPOINTS, MODELS, PROTOCOL, small_checkpoints
+from strop.verbs.paper import BUDGETS, PUBLIC, PaperItem, RowByRow
 from strop.verbs.sharpened import below_guard
-from strop.verbs.study import Sources, Study
-from strop.verbs.verb import Ask, Parameter
+from strop.verbs.study import SMOKE_NOTE, Ask, Parameter, Result, Sources, Study
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -19,6 +22,7 @@ if TYPE_CHECKING:
 
     from strop.denoisers import Model
     from strop.measure.frame import Measured
+
 
 RUNS = ("run",)
 TEMPERATURE = Parameter("temperature", "The sweep.", points.TEMPERATURES, "floats")
@@ -61,23 +65,19 @@ def sweep_lines(
     axes: Axes, rows: Sequence[Mapping[str, Any]], column: str, threshold: float | None
 ) -> None:
     """A column against temperature, a colour per budget; float32 dashed, the guard by markers."""
-    from strop.figures import GREY, LINES, PALETTE, line, tidy
+    from strop.figures import GREY, LINES, PALETTE, grouped, line
 
-    steps = sorted({row["steps"] for row in rows})
+    lines = grouped(sorted(rows, key=lambda row: row["temperature"]), "steps", "precision")
+    steps = sorted({m for m, _ in lines})
     for colour, m in zip(PALETTE * len(steps), steps, strict=False):
         for precision, style in LINES.items():
-            mine = [r for r in rows if (r["steps"], r["precision"]) == (m, precision)]
-            mine.sort(key=lambda row: row["temperature"])
-            if mine:
+            if mine := lines.get((m, precision)):
                 x, y = [r["temperature"] for r in mine], [r[column] for r in mine]
                 label = f"M={m:,}, {precision}"
                 line(axes, x, y, below_guard(mine, threshold), color=colour, ls=style, label=label)
-    for tau, style in (
-        (1.0, ":"),
-        (points.SHARPENED["temperature"], "--"),
-    ):  # standard and sharpened
-        axes.axvline(tau, color=GREY, lw=0.6, ls=style, zorder=0)
-    tidy(axes)
+    # standard and sharpened
+    axes.axvline(1.0, color=GREY, lw=0.6, ls=":", zorder=0)
+    axes.axvline(points.SHARPENED["temperature"], color=GREY, lw=0.6, ls="--", zorder=0)
 
 
 def _draw(result: Result) -> Figure:
@@ -136,6 +136,84 @@ STUDY = Study(
             {"public": CHECKPOINT},
             values={"precision": ("float32",), "evaluator": "gpt2"},
             smoke_values={"steps": (8, 64), "n": 32, "evaluator": None},
+        ),
+    ),
+)
+
+
+DIDI = MODELS["DiDi-Instruct"].source
+GRIDS = {"guided": "didi-guided", "ancestral": "didi-ancestral"}
+"""The samplers, by the name that their run directories and the paper's tables have."""
+KEYS = ("steps", "temperature", "precision")
+
+
+def _run_grids(ask: Ask) -> Result:
+    source = ask.sources[0] if ask.sources else small_checkpoints(ask.out / CHECKPOINTS)["didi"]
+    model = points.load(ask, source)
+    rows, found, told = [], [], ()
+    for name, sampler in GRIDS.items():
+        scored, told = swept(ask, source, model, sampler, name)
+        printed = paper.table(f"grid-didi-{name}").by(*KEYS)
+        for one in scored:
+            row = one.row()
+            said = printed.get(tuple(row[key] for key in KEYS), {})
+            more = {"paper": said.get("perplexity"), "paper_entropy": said.get("entropy")}
+            rows.append({"sampler": name, **row, **more})
+        found += scored
+    table = points.cell_table(
+        "Measured perplexity [entropy], and the paper's",
+        rows,
+        extra=(Column("sampler"), Column("paper"), Column("paper_entropy", "paper's entropy")),
+    )
+    facts = {**points.guard_facts(found[0]), "protocol": list(PROTOCOL)}
+    small = (f"{SMOKE_NOTE} The discriminator has random weights.",) if ask.smoke else ()
+    notes = (*told, *points.guard_notes(found), *PROTOCOL, *small)
+    return Result(ask.said(checkpoint=source), table, facts=facts, notes=notes)
+
+
+def _draw_grids(result: Result) -> Figure:
+    from strop.figures import grouped, legend_below, log_y, panels
+
+    grids = grouped(result.table.rows, "sampler")
+    figure, axes = panels(len(grids), 2.4 * len(grids))
+    for one, ((name,), mine) in zip(axes, grids.items(), strict=True):
+        sweep_lines(one, mine, "perplexity", result.facts["guard"]["threshold"])
+        one.set(ylabel="perplexity", title=f"{name}; open: below the entropy guard")
+        log_y(one)
+    axes[-1].set_xlabel("temperature")
+    legend_below(figure, axes[0], fontsize=6)
+    return figure
+
+
+DIDI_GRIDS = Study(
+    name="didi-grids",
+    title="DiDi-Instruct with and without its reward",
+    about="Sample DiDi-Instruct over the paper's two grids: guided by its reward, and not.",
+    sources=Sources(
+        ("CHECKPOINT",), "As for `strop sample`; by default the public one.", (DIDI,), ()
+    ),
+    parameters=(
+        parameters.steps(*BUDGETS, smoke=(2, 8)),
+        TEMPERATURE,
+        PRECISION,
+        parameters.outputs(40, smoke=8),
+        parameters.evaluator("gpt2-large", smoke=parameters.evaluator().default),
+        parameters.AXES,
+        parameters.LENGTH,
+        *parameters.SCORED,
+    ),
+    run=_run_grids,
+    draw=_draw_grids,
+    runs=(CHECKPOINTS, *GRIDS),
+    examples=("strop study didi-grids --smoke --steps 8 --temperature 0.9,1.0 -o runs/didi",),
+    items=(
+        PaperItem(
+            "didi-grids",
+            ("grid-didi-guided", "grid-didi-ancestral"),
+            "DiDi-Instruct with and without its reward: seven temperatures, two precisions",
+            "DiDi-Instruct's files, gpt2-large, a GPU",
+            RowByRow("perplexity", (Column("sampler"), *points.POINT_COLUMNS), outputs=40),
+            {"DiDi-Instruct": DIDI},
         ),
     ),
 )

@@ -85,7 +85,7 @@ def paper_contrasts(name: str) -> list[dict[str, Any]]:
 
 def contrast(judgments: Judgments, standard: str, sharpened: str) -> dict[str, Any]:
     """GEQ and GED of two cells of one series, the difference of GEQ, and what stands beside GED."""
-    from strop.groupeval.comparison import compare
+    from strop.groupeval.bootstrap import compare
     from strop.groupeval.scores import diagnose
 
     beside_ged = {

@@ -18,8 +18,7 @@ if TYPE_CHECKING:
     from strop.groupeval.judges import Judge
     from strop.groupeval.series import Series
     from strop.groupeval.session import Asked, Session
-    from strop.served.cost import Price, Usage
-    from strop.served.journal import Journal
+    from strop.served.cost import Journal, Price, Usage
     from strop.spec import JudgeSpec
 
 EXCERPT = 160
@@ -33,10 +32,8 @@ def _judge(ask: Ask) -> Result:
     own = _own_settings(ask, record)
     if not record.served:
         return _judge_here(ask, record, own)
-    from strop.groupeval.cost import cost_estimate
-    from strop.groupeval.directory import probes, probing
-    from strop.groupeval.form import settled_form
-    from strop.groupeval.series import Series
+    from strop.groupeval.endpoint import cost_estimate, settled_form
+    from strop.groupeval.series import Series, probes, probing
     from strop.groupeval.session import pending
     from strop.served.cost import read_price
 
@@ -133,10 +130,10 @@ def _settled(
     ask: Ask, record: Judge, who: JudgeSpec, caps: dict[str, Any], probe: Journal
 ) -> JudgeSpec:
     """The judge as the server takes it: known from before, or found out now."""
-    from strop.groupeval.form import PROBE_TOKENS, settle_form, settled_form
+    from strop.groupeval.endpoint import PROBE_TOKENS, settle_form, settled_form
     from strop.groupeval.series import Series
     from strop.served.cost import Caps, usage
-    from strop.served.loop import to_the_end
+    from strop.served.serving import to_the_end
 
     known = settled_form(who, probe)
     if known is not None:
@@ -158,7 +155,7 @@ def _settled(
 
 def _note_form(ask: Ask, asked: JudgeSpec, series: Series) -> None:
     """Say how the judge is asked, and where that is not what was wanted."""
-    from strop.groupeval.form import form_words
+    from strop.groupeval.endpoint import form_words
 
     judge = series.judge
     ask.note(f"{series.name} is asked with {form_words(judge)}")
@@ -196,7 +193,7 @@ def _asked(
 ) -> Session:
     from strop.groupeval.session import judge_series, pending
     from strop.served.cost import Caps
-    from strop.served.loop import to_the_end
+    from strop.served.serving import to_the_end
 
     options = ask.some("concurrency", "repeats")
 

@@ -92,7 +92,7 @@ def _worth(
     ask: Ask, names: list[str], judged: list[Judgments], scores: list[dict[str, Any]]
 ) -> tuple[list[str], dict[str, Table]]:
     """What the judges' numbers are worth: their cards, and what a person's grades make of them."""
-    from strop.groupeval.card import card_of, card_words
+    from strop.groupeval.validation import card_of, card_words
 
     notes: list[str] = []
     tables: dict[str, Table] = {}
@@ -102,8 +102,8 @@ def _worth(
             told["card"] = card
             notes.append(card_words(card, one.judge.title, one.profile))
         if ask["person"] is not None:
-            from strop.groupeval.corrected import correct_series, corrected_words
             from strop.groupeval.judgments import open_series, where_is
+            from strop.groupeval.labelled import correct_series, corrected_words
 
             person = open_series(where_is(name), ask["person"])
             found = correct_series(open_series(name), person, seed=ask["seed"])
@@ -184,8 +184,7 @@ def _judges(ask: Ask) -> list[str]:
 
 
 def _scored(ask: Ask, judgments: Judgments) -> dict[str, Any]:
-    from strop.groupeval.bootstrap import score
-    from strop.groupeval.comparison import against_first
+    from strop.groupeval.bootstrap import against_first, score
 
     settings = ask.some("replicates", "seed")
     total = settings["replicates"] * len(judgments.cells)
@@ -203,17 +202,17 @@ def _scored(ask: Ask, judgments: Judgments) -> dict[str, Any]:
 def _carried(judged: list[Judgments], portable: str) -> str:
     """The judgments as a file that others read."""
     from strop.disk import write
-    from strop.groupeval.portable import text
+    from strop.groupeval.judgments import portable_text
 
     [judgments] = judged
-    write(Path(portable), text(judgments.verdicts).encode())
+    write(Path(portable), portable_text(judgments.verdicts).encode())
     return f"wrote {len(judgments.verdicts)} judgments to {portable}"
 
 
 def _novelty(names: list[str], folder: str) -> list[str]:
     """NoveltyBench's files of one judge."""
+    from strop.groupeval.by_prompt import write_novelty
     from strop.groupeval.judgments import open_series, where_is
-    from strop.groupeval.novelty import write_novelty
 
     if not Path(where_is(names[0])).is_dir():
         raise UserError(
@@ -367,7 +366,7 @@ def _range(pair: list[float]) -> str:
 
 
 def _compare(ask: Ask) -> Result:
-    from strop.groupeval.comparison import compare
+    from strop.groupeval.bootstrap import compare
     from strop.groupeval.judgments import load_judgments
 
     sides = [load_judgments(ask[side]) for side in ("a", "b")]

@@ -14,7 +14,7 @@ from strop.verbs.judged import SCORE
 from strop.verbs.result import Result
 
 if TYPE_CHECKING:
-    from strop.groupeval.inputs import Source
+    from strop.groupeval.plan import Source
 
 PROFILE, ANSWERS = "webtext-v1", "answers-v1"
 FEW = 12
@@ -92,7 +92,7 @@ def _missing(document: Mapping[str, Any]) -> str:
 
 
 def _sources(texts: Any, prompts: Any) -> list[Source]:
-    from strop.groupeval.inputs import Source
+    from strop.groupeval.plan import Source
 
     named = texts if isinstance(texts, Mapping) else {"texts": texts}
     sources = []

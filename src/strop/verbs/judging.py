@@ -15,8 +15,7 @@ from strop.verbs.result import Part, Result, grid
 from strop.verbs.verb import Ask, Parameter, Verb, VerbGroup, quoted
 
 if TYPE_CHECKING:
-    from strop.groupeval.inputs import Source
-    from strop.groupeval.plan import Plan
+    from strop.groupeval.plan import Plan, Source
     from strop.groupeval.profile import Profile
     from strop.groupeval.series import Series
 
@@ -25,10 +24,10 @@ PAGE = "human.html"
 
 
 def _plan(ask: Ask) -> Result:
-    from strop.groupeval.directory import write_plan
     from strop.groupeval.inputs import fitted, read_inputs
     from strop.groupeval.plan import make_plan
     from strop.groupeval.profile import Profile
+    from strop.groupeval.series import write_plan
 
     rules = Profile.load(ask["profile"])
     read = ask.some("first", "field", "prompt_field")
@@ -38,7 +37,7 @@ def _plan(ask: Ask) -> Result:
     plan, texts = make_plan(sources, rules, method=ask["partition"], **ask.some("seed", "controls"))
     new = write_plan(ask.out, plan, rules, texts)
     if ask["label_first"] is not None:
-        from strop.groupeval.corrected import mark_first
+        from strop.groupeval.labelled import mark_first
 
         graded = mark_first(ask.out, plan, ask["label_first"])
         left_out.append(
@@ -147,8 +146,7 @@ def _planned(plan: Plan, new: bool) -> str:
 
 
 def _show(ask: Ask) -> Result:
-    from strop.groupeval.directory import open_plan
-    from strop.groupeval.series import Series, list_series
+    from strop.groupeval.series import Series, list_series, open_plan
 
     run = Path(ask["run"])
     plan, profile = open_plan(run)
@@ -239,9 +237,9 @@ def _failures(documents: list[dict[str, Any]], full: bool) -> list[Part]:
 
 def _export_human(ask: Ask) -> Result:
     from strop.disk import write
-    from strop.groupeval.corrected import marked
-    from strop.groupeval.directory import open_plan
     from strop.groupeval.human import human_csv, human_page
+    from strop.groupeval.labelled import marked
+    from strop.groupeval.series import open_plan
 
     run = ask["run"]
     first = ask["first"]

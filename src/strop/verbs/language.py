@@ -7,9 +7,9 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 from strop.errors import CheckFailed
-from strop.spec import OUTPUT_LIMIT, SEED_LIMIT
-from strop.stats.interval import plain
-from strop.verbs.parameters import argument
+from strop.spec import OUTPUT_LIMIT
+from strop.table import plain
+from strop.verbs.parameters import SEED, argument
 from strop.verbs.result import Facts, Result, grid
 from strop.verbs.verb import Ask, Parameter, Verb, VerbGroup, quoted
 
@@ -59,20 +59,11 @@ def _score(ask: Ask) -> Result:
                 f"{found.overlap:.2f}",
             ]
         )
-    header = [
-        "texts",
-        "n",
-        "violations",
-        "without",
-        "excess (nats)",
-        "modes",
-        "coverage",
-        "overlap",
-    ]
+    known = "texts", "n", "violations", "without", "excess (nats)", "modes", "coverage", "overlap"
     true = rows[0]["true_modes"]
     note = f"entropy {entropy:.2f} nats a text; the language has {true:.1f} effective modes"
     return Result(
-        parts=(grid(header, lines), note),
+        parts=(grid(known, lines), note),
         json={"language": ask["language"], "entropy": entropy.document(), "rows": rows},
         next="strop language explain TEXT" + _asked(ask),
         value=rows,
@@ -163,7 +154,7 @@ DRAW = Verb(
     parameters=(
         LANGUAGE,
         Parameter.count("n", "Texts.", 4, most=OUTPUT_LIMIT),
-        Parameter("seed", "Root seed.", 0, "int", most=SEED_LIMIT),
+        SEED,
         Parameter("out", "A .jsonl for texts and ids, not the terminal.", flags=("-o", "--out")),
     ),
     run=_draw,
@@ -202,7 +193,7 @@ BOUND = Verb(
         Parameter("temperature", "Temperatures.", (1.0,), "numbers"),
         Parameter.counts("paths", "Paths per text.", (1, 16, 64), most=4096),
         Parameter("n", "Exact texts.", 96, "int", least=2, most=OUTPUT_LIMIT),
-        Parameter("seed", "Root seed.", 0, "int", most=SEED_LIMIT),
+        SEED,
     ),
     run=_bound,
     examples=("strop language bound --steps 4,16 --temperature 1,0.9",),

@@ -15,9 +15,7 @@ from strop.errors import UserError
 from strop.table import Column, Pivot, Table
 from strop.verbs import paper, parameters, points
 from strop.verbs.paper import BUDGETS, OWN, PaperItem, beside
-from strop.verbs.result import Result
-from strop.verbs.study import Sources, Study
-from strop.verbs.verb import Ask, Parameter
+from strop.verbs.study import Ask, Parameter, Result, Sources, Study
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -46,12 +44,7 @@ COLUMNS = (
 
 def _run(ask: Ask) -> Result:
     more = points.load(ask, ask.sources[0])
-    chosen, told = points.named_points(more.spec.family, ask["sampler"], SAMPLERS)
-    if ask["axis"]:
-        found = points.points(
-            more.spec.family, ask["sampler"], ask["axis"], {"temperature": (1.0,)}
-        )
-        chosen, told = {str(point): point for point in found.points}, found.left_out
+    chosen, told = points.chosen_points(ask, more.spec.family, SAMPLERS)
     cells = [(m, point) for point in chosen.values() for m in points.budgets(more, ask["steps"])]
     above = points.measure_cells(ask, ask.sources[0], cells, ask.out / RUNS[0], model=more)
     rows, every = [], list(above)
@@ -115,36 +108,29 @@ def _row(source: str, sampler: str, one: Measured, other: Measured) -> dict[str,
 
 def _draw(result: Result) -> Figure:
     """A panel for every LESS, side by side; where less is more is shaded."""
-    from matplotlib.figure import Figure
-
-    from strop.figures import COLUMN, PALETTE, errors, legend_below, log_ticks, steps_axis, tidy
+    from strop import figures
 
     rows = list(result.table.rows)
-    others = list(dict.fromkeys(row["against"] for row in rows))
-    figure = Figure(figsize=(COLUMN * (1 if len(others) == 1 else 2), 2.6), layout="constrained")
-    every = figure.subplots(1, len(others), sharey=True, squeeze=False)[0]
-    names = list(dict.fromkeys(row["sampler"] for row in rows))
+    lines = figures.grouped(rows, "against", "sampler")
+    others, names = (list(dict.fromkeys(one)) for one in zip(*lines, strict=True))
+    figure, every = figures.panels(1, 2.6, len(others), min(len(others), 2), sharey=True)
     lows, highs = zip(*(row["ratio"].ends for row in rows), strict=True)
     low, high = 0.9 * min(*lows, 1), 1.1 * max(*highs, 1)
     for letter, axes, other in zip("abc", every, others, strict=False):
-        axes.axhspan(1, high, color=PALETTE[1], alpha=0.1, lw=0)
+        axes.axhspan(1, high, color=figures.PALETTE[1], alpha=0.1, lw=0)
         axes.axhline(1, color="black", lw=0.7)
-        for i, (colour, name) in enumerate(zip(PALETTE * len(names), names, strict=False)):
-            mine = [r for r in rows if (r["sampler"], r["against"]) == (name, other)]
-            ratios, apart = [p["ratio"] for p in mine], 1.03 ** (i - (len(names) - 1) / 2)
-            x, y = [p["steps"] * apart for p in mine], [one.value for one in ratios]
+        for i, (colour, name) in enumerate(zip(figures.PALETTE * len(names), names, strict=False)):
+            mine, apart = lines[other, name], 1.03 ** (i - (len(names) - 1) / 2)
             look: dict[str, Any] = {"color": colour, "marker": "o", "ms": 3, "capsize": 2}
-            axes.errorbar(x, y, errors(ratios), lw=1.2, label=name, **look)
+            x, ratios = [row["steps"] * apart for row in mine], [row["ratio"] for row in mine]
+            figures.bars(axes, x, ratios, lw=1.2, label=name, **look)
         axes.set(xlabel="configured updates M", yscale="log", ylim=(low, high))
         if len(others) > 1:
             axes.set_title(f"({letter}) against {other.rpartition('/')[2]}", loc="left")
-        steps_axis(axes, [row["steps"] for row in rows])
-        ticks = log_ticks(low, high)
-        axes.set_yticks(ticks, [f"{t:g}" for t in ticks])
-        axes.minorticks_off()
-        tidy(axes)
+        figures.steps_axis(axes, [row["steps"] for row in rows])
+        figures.plain_ticks(axes.yaxis, figures.log_ticks(low, high))
     every[0].set_ylabel("perplexity, more over less\n(shaded: less is more)")
-    legend_below(figure, every[0], 3)
+    figures.legend_below(figure, every[0], 3)
     return figure
 
 

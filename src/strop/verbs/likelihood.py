@@ -11,13 +11,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from strop.assets import CHECKPOINT, HELD_OUT
-from strop.errors import UserError
 from strop.stats.interval import Interval
 from strop.table import Column, Pivot, Table
 from strop.verbs import parameters
-from strop.verbs.result import Result
-from strop.verbs.study import Sources, Study
-from strop.verbs.verb import Ask, Parameter
+from strop.verbs.study import Ask, Parameter, Result, Sources, Study
 
 if TYPE_CHECKING:
     from strop.theory.mpath import PathScores
@@ -29,15 +26,6 @@ COLUMNS = (
     Column("bound", "nats per token, at most", digits=4),
     Column("credit", "below one path", digits=3, signed=True),
 )
-
-
-def _check(ask: Ask) -> None:
-    if 1.0 not in ask["temperature"] or min(ask["temperature"]) <= 0:
-        raise UserError(
-            "The temperatures must be positive, and 1 among them.",
-            where="`temperature`",
-            got=", ".join(f"{tau:g}" for tau in ask["temperature"]),
-        )
 
 
 def _run(ask: Ask) -> Result:
@@ -128,6 +116,6 @@ STUDY = Study(
         *parameters.DRAWN,
     ),
     run=_run,
-    check=_check,
+    check=lambda ask: parameters.refuse_sweep_without_one(ask["temperature"]),
     examples=("strop study likelihood --steps 2 -n 8 --length 8 --paths 1,4 -o runs/likelihood",),
 )

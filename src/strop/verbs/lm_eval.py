@@ -7,7 +7,9 @@ import sys
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from traceback import walk_tb
 from typing import Any
+from unittest.mock import patch
 
 from strop.errors import UserError
 from strop.verbs.parameters import DEVICE
@@ -108,7 +110,7 @@ def _hand_over(words: list[str], note: Callable[[str], None]) -> None:
     register_model()
     from lm_eval.__main__ import cli_evaluate
 
-    with _arguments(["lm-eval", *words]), _warnings_told(note):
+    with patch.object(sys, "argv", ["lm-eval", *words]), _warnings_told(note):
         try:
             cli_evaluate()
         except SystemExit as end:  # its way to refuse flags and names, with a message of its own
@@ -118,16 +120,6 @@ def _hand_over(words: list[str], note: Callable[[str], None]) -> None:
             if _ours(error):
                 raise
             raise UserError("lm-eval has refused this.", got=_first_line(error)) from error
-
-
-@contextmanager
-def _arguments(words: list[str]) -> Iterator[None]:
-    before = sys.argv
-    sys.argv = words
-    try:
-        yield
-    finally:
-        sys.argv = before
 
 
 @contextmanager
@@ -146,11 +138,8 @@ def _warnings_told(note: Callable[[str], None]) -> Iterator[None]:
 
 def _ours(error: Exception) -> bool:
     """Whether the error comes from strop's own code, where it is a bug."""
-    trace = error.__traceback__
-    while trace is not None and trace.tb_next is not None:
-        trace = trace.tb_next
-    name = "" if trace is None else str(trace.tb_frame.f_globals.get("__name__", ""))
-    return name.startswith("strop.")
+    *_, (frame, _) = walk_tb(error.__traceback__)
+    return str(frame.f_globals.get("__name__", "")).startswith("strop.")
 
 
 def _first_line(error: object) -> str:

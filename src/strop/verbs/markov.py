@@ -29,7 +29,7 @@ from strop.spec import SamplerSpec
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from strop.theory.chain import Chain
+    from strop.theory.accounting import Chain
 
 Floats = NDArray[np.float64]
 
@@ -116,8 +116,8 @@ def run_markov_study(
     """Sample every generator and measure it against the chain."""
     from strop.denoisers.tabular import MarkovDenoiser
     from strop.draw import sample
-    from strop.theory.chain import random_chain
-    from strop.theory.reveal import clipped_masses
+    from strop.theory.accounting import random_chain
+    from strop.theory.sampler import clipped_masses
 
     chain = random_chain(values, length, np.random.default_rng([seed, 3]))
     denoiser = MarkovDenoiser(chain.kernel, length)
@@ -159,7 +159,7 @@ def _measure(
 
 def draw(study: MarkovStudy) -> Figure:
     """Three panels against inverse temperature, one colour per number of steps."""
-    from strop.figures import panels, shades, tidy
+    from strop.figures import panels, plain_ticks, shades
 
     figure, (lower, upper, text) = panels(3, 6.4)
     steps = list(dict.fromkeys(row.steps for row in study.rows))
@@ -169,25 +169,9 @@ def draw(study: MarkovStudy) -> Figure:
         _, error = study.curve(count, "pair_kl_stderr")
         # A corrected estimate can fall below zero; a log axis shows it at its error instead.
         shown = np.maximum(pair, error)
-        lower.errorbar(
-            lams,
-            shown,
-            2 * error,
-            color=colour,
-            marker="o",
-            ms=2.5,
-            lw=1.2,
-            elinewidth=0.7,
-            label=f"M = {count}",
-        )
-        upper.plot(
-            lams,
-            study.curve(count, "upper")[1] / study.length,
-            color=colour,
-            marker="o",
-            ms=2.5,
-            lw=1.2,
-        )
+        look: dict[str, Any] = {"color": colour, "marker": "o", "ms": 2.5, "lw": 1.2}
+        lower.errorbar(lams, shown, 2 * error, elinewidth=0.7, label=f"M = {count}", **look)
+        upper.plot(lams, study.curve(count, "upper")[1] / study.length, **look)
         text.plot(lams, study.curve(count, "nll")[1], color=colour, lw=1.2)
         text.plot(lams, study.curve(count, "pair_entropy")[1], color=colour, lw=1.2, ls="--")
     lower.set(yscale="log", ylabel="KL of adjacent pairs, nats")
@@ -203,10 +187,8 @@ def draw(study: MarkovStudy) -> Figure:
     text.legend(loc="upper right")
     for axes in (lower, upper, text):
         axes.set_xscale("log")
-        axes.set_xticks([0.8, 1, 1.5, 2, 3], ["0.8", "1", "1.5", "2", "3"])
-        axes.minorticks_off()
+        plain_ticks(axes.xaxis, [0.8, 1, 1.5, 2, 3])
         axes.axvline(1, color="grey", lw=0.6, ls=":")
-        tidy(axes)
     return figure
 
 

@@ -25,7 +25,7 @@ from strop.stats.published import gap, standard_error
 from strop.table import Column, Table
 
 if TYPE_CHECKING:
-    from strop.engine.progress import Progress
+    from strop.engine.plan import Progress
     from strop.table import Table
     from strop.verbs.result import Result
     from strop.verbs.study import Study

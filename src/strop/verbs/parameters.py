@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -73,6 +73,16 @@ def _embedded(source: str) -> bool:
         if mark is not None and mark.holds_cells:
             return str(mark.asked.get("checkpoint")).startswith(EMBEDDED)
     return False
+
+
+def refuse_sweep_without_one(temperatures: Sequence[float]) -> None:
+    """Refuse temperatures that cannot be compared with 1."""
+    if 1 not in temperatures or min(temperatures) <= 0:
+        raise UserError(
+            "The temperatures must be positive, and 1 among them.",
+            where="`temperature`",
+            got=", ".join(f"{tau:g}" for tau in temperatures),
+        )
 
 
 def out(

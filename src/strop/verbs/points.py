@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from strop.errors import UserError, unknown_name
 from strop.measure.known import Late
 from strop.records import SAMPLERS, default_sampler
-from strop.served.probed import notes_on
+from strop.served.address import notes_on
 from strop.spec import OperatingPoint, PromptSpec, SamplerSpec, swept
 from strop.table import Column, Pivot, Table
 from strop.tuning.space import fitting
@@ -22,8 +22,8 @@ from strop.verbs.verb import Ask, quoted
 if TYPE_CHECKING:
     from strop.denoisers import Model
     from strop.groupeval.judgments import Judgments
-    from strop.measure.causal import Evaluator
     from strop.measure.cells import Scorers
+    from strop.measure.evaluator import Evaluator
     from strop.measure.frame import Frame, Measured
     from strop.prompts import Canvases
     from strop.store import Cell, Folder
@@ -159,6 +159,17 @@ def named_points(
         spec = SamplerSpec(**{"name": name, **fixed, **fields, **heat, "precision": precision})
         found[label] = OperatingPoint.of(spec)
     return found, tuple(told)
+
+
+def chosen_points(
+    ask: Ask, family: str, named: Mapping[str, Mapping[str, Any]]
+) -> tuple[dict[str, OperatingPoint], tuple[str, ...]]:
+    """The named points, or those of the axes where some were given; and what was left out."""
+    found, told = named_points(family, ask["sampler"], named)
+    if not ask["axis"]:
+        return found, told
+    along = points(family, ask["sampler"], ask["axis"], {"temperature": (1.0,)})
+    return {str(point): point for point in along.points}, along.left_out
 
 
 def _shared() -> list[str]:
@@ -391,6 +402,15 @@ def measure_cells(
     return score(ask, model, draw(ask, model, cells, out, n=n))
 
 
+def scored_columns(row: Measured) -> dict[str, Any]:
+    """Output by output: nats and tokens under the evaluator, and entropy."""
+    perplexity, entropy = row.of("perplexity"), row.of("entropy")
+    assert perplexity is not None  # both were scored a moment ago
+    assert entropy is not None
+    found = {name: perplexity.columns[name] for name in ("nll", "tokens")}
+    return found | {"entropy": entropy.columns["entropy"]}
+
+
 def guard_notes(found: Iterable[Measured]) -> tuple[str, ...]:
     """What is to be said of the guards and of small pools, each once."""
     from strop.measure.frame import SMALL, cut_notes
@@ -472,8 +492,8 @@ def judge_texts(
     `prompts` are what the texts answer, under a profile that shows them.
     """
     from strop.groupeval import Profile, Source, judge_run, list_series, load_judgments, make_plan
-    from strop.groupeval.directory import write_plan
     from strop.groupeval.inputs import fitted
+    from strop.groupeval.series import write_plan
 
     known = Profile.load(profile)
     asked = None if prompts is None else tuple(prompts)

@@ -9,7 +9,6 @@ from one paired bootstrap over sequences.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations, product
@@ -24,9 +23,7 @@ from strop.table import Column, Table
 from strop.verbs import paper, parameters
 from strop.verbs.paper import PUBLIC, PaperItem, beside
 from strop.verbs.points import TEMPERATURES
-from strop.verbs.result import Result
-from strop.verbs.study import Sources, Study
-from strop.verbs.verb import Ask, Parameter, quoted
+from strop.verbs.study import Ask, Parameter, Result, Sources, Study, quoted
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -112,13 +109,7 @@ def _check(ask: Ask) -> None:
             where="`checkpoint`",
             got=", ".join(ask.sources),
         )
-    taus = ask["temperature"]
-    if 1 not in taus or not all(0 < tau < math.inf for tau in taus):
-        raise UserError(
-            "The temperatures must be positive, and 1 among them.",
-            where="`temperature`",
-            got=", ".join(f"{tau:g}" for tau in taus),
-        )
+    parameters.refuse_sweep_without_one(ask["temperature"])
     if ask["sharpened"] not in ask["temperature"] or ask["sharpened"] == 1:
         raise UserError(
             "The sharpened temperature must be on the grid, and not 1.",
@@ -194,18 +185,11 @@ def _conclude(
             for name in names
             for count, estimator in cells
         ],
-        "differences": [
-            {
-                "later": later,
-                "earlier": earlier,
-                "steps": count,
-                "estimator": estimator,
-                "difference": drawn.interval((later, *at, 1.0), (earlier, *at, 1.0)),
-            }
-            for earlier, later in combinations(names, 2)
-            for at in cells
-            for count, estimator in [at]
-        ],
+        "differences": _differences(
+            drawn,
+            names,
+            {(m, one, 1.0): {"steps": m, "estimator": one} for m, one in cells},
+        ),
         "profile": _profile(names, measured, levels, seed),
     }
 
@@ -270,7 +254,7 @@ def _profile(
         columns |= {(name, k): values[:, k] for k in range(levels)}
         columns[name, "mean"] = values.mean(axis=1)
     drawn = Resampled(columns, seed=seed)
-    keys: list[Any] = [*range(levels), "mean"]
+    keys: list[Any] = [(k, k / levels) for k in range(levels)] + [("mean", "mean")]
     return {
         "sequences": len(next(iter(columns.values()))),
         "levels": [
@@ -279,17 +263,24 @@ def _profile(
             for k in range(levels)
         ],
         "means": [{"checkpoint": name, "loss": drawn.interval((name, "mean"))} for name in names],
-        "differences": [
-            {
-                "later": later,
-                "earlier": earlier,
-                "visible": key if key == "mean" else key / levels,
-                "difference": drawn.interval((later, key), (earlier, key)),
-            }
-            for earlier, later in combinations(names, 2)
-            for key in keys
-        ],
+        "differences": _differences(drawn, names, {(key,): {"visible": at} for key, at in keys}),
     }
+
+
+def _differences(
+    drawn: Resampled, names: list[str], keys: Mapping[tuple[Any, ...], Mapping[str, Any]]
+) -> list[dict[str, Any]]:
+    """Later minus earlier checkpoint in every column, `keys` saying where that is."""
+    return [
+        {
+            "later": later,
+            "earlier": earlier,
+            **where,
+            "difference": drawn.interval((later, *key), (earlier, *key)),
+        }
+        for earlier, later in combinations(names, 2)
+        for key, where in keys.items()
+    ]
 
 
 def short_names(sources: Sequence[str]) -> list[str]:
@@ -391,7 +382,7 @@ def _draw(result: Result) -> Figure:
     """One colour per checkpoint; the last panel is missing where no profile was measured."""
     from matplotlib.lines import Line2D
 
-    from strop.figures import PALETTE, panels, tidy
+    from strop.figures import PALETTE, panels
 
     facts, tau = result.facts, result.asked["sharpened"]
     names = [one["name"] for one in facts["checkpoints"]]
@@ -412,8 +403,6 @@ def _draw(result: Result) -> Figure:
     )
     if facts["profile"]:
         axes[2].set(ylabel="$c(a)\\,/\\,L$ at τ = 1, nats", xlabel="visible probability a")
-    for one in axes:
-        tidy(one)
     # Outside and one below the other: names are as long as their paths.
     look: dict[str, Any] = {"color": "black", "marker": "o", "ms": 3.5, "ls": ""}
     handles = [Line2D([], [], color=colour, label=name) for name, colour in colours.items()]
@@ -430,7 +419,7 @@ def _rows(result: Result, name: str, estimator: str) -> list[dict[str, Any]]:
 
 def _bars(axes: Axes, result: Result, name: str, colour: str, shift: float) -> None:
     """Both estimators side by side: filled the mean over hidden positions, open the one target."""
-    from strop.figures import errors
+    from strop.figures import bars
 
     for estimator, fill, aside in (("masked", colour, -0.04), ("target", "white", 0.04)):
         found = [
@@ -441,7 +430,7 @@ def _bars(axes: Axes, result: Result, name: str, colour: str, shift: float) -> N
         ]
         x = [k + aside + 0.2 * shift for k in range(len(found))]
         look: dict[str, Any] = {"color": colour, "mfc": fill, "marker": "o", "ms": 3.5, "lw": 1}
-        axes.errorbar(x, [one.value for one in found], errors(found), ls="none", **look)
+        bars(axes, x, found, ls="none", **look)
 
 
 def _grid(axes: Axes, result: Result, name: str, colour: str) -> None:
@@ -467,24 +456,18 @@ def beside_cells(result: Result, cells: Sequence[Measured]) -> tuple[Table, Figu
     from strop.measure.frame import perplexity_ratio
 
     weights = {one["name"]: one["spec"]["sha256"] for one in result.facts["checkpoints"]}
+    scored = {
+        (cell.spec.generator.checkpoint.sha256, cell.steps, cell.point): cell
+        for cell in reversed(cells)  # the first of equal ones
+        if cell.perplexities
+    }
     rows = []
     for row in result.more["contrasts"].rows:
-        pair = [
-            next(
-                (
-                    cell
-                    for cell in cells
-                    if cell.spec.generator.checkpoint.sha256 == weights[row["checkpoint"]]
-                    and (cell.steps, cell.point) == (row["steps"], _point(tau))
-                    and cell.perplexities
-                ),
-                None,
-            )
-            for tau in (1.0, row["temperature"])
-        ]
-        if pair[0] is None or pair[1] is None:
-            continue
-        rows.append({**row, "ratio": perplexity_ratio(pair[0], pair[1])})
+        place = (weights[row["checkpoint"]], row["steps"])
+        taus = (1.0, row["temperature"])
+        one, sharp = (scored.get((*place, _point(tau))) for tau in taus)
+        if one is not None and sharp is not None:
+            rows.append({**row, "ratio": perplexity_ratio(one, sharp)})
     columns = (
         Column("checkpoint"),
         Column("steps", "M"),
@@ -515,11 +498,10 @@ NAMED_POINTS = 6
 
 def scatter_on(axes: Axes, rows: Sequence[Mapping[str, Any]]) -> int:
     """Loss against perplexity ratio, a colour per checkpoint; how many there are."""
-    from strop.figures import GREY, PALETTE, errors, tidy
+    from strop.figures import GREY, PALETTE, errors, grouped
 
-    names = list(dict.fromkeys(row["checkpoint"] for row in rows))
-    for colour, name in zip(PALETTE * len(names), names, strict=False):
-        mine = [row for row in rows if row["checkpoint"] == name]
+    lines = grouped(rows, "checkpoint")
+    for colour, ((name,), mine) in zip(PALETTE * len(lines), lines.items(), strict=False):
         axes.errorbar(
             [row["masked"].value for row in mine],
             [row["ratio"].value for row in mine],
@@ -542,8 +524,7 @@ def scatter_on(axes: Axes, rows: Sequence[Mapping[str, Any]]) -> int:
     axes.set(
         xlabel="worse predictor →   nats per token", ylabel="better samples →\nperplexity ratio"
     )
-    tidy(axes)
-    return len(names)
+    return len(lines)
 
 
 def _beside(result: Result, ask: Ask, roles: Mapping[str, str]) -> Table:

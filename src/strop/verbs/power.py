@@ -17,14 +17,12 @@ from strop.assets import CHECKPOINT
 from strop.comparing.compare import MARGIN
 from strop.comparing.levels import Level
 from strop.errors import UserError
-from strop.spec import OperatingPoint, SamplerSpec, swept
+from strop.spec import SamplerSpec
 from strop.stats.power import GOAL, Power, alike, apart, curve, level_errors, needed, spread
 from strop.table import Column, Table
 from strop.verbs import parameters
-from strop.verbs.points import budgets, draw, load, scorers
-from strop.verbs.result import Result
-from strop.verbs.study import Sources, Study
-from strop.verbs.verb import Ask, Parameter, report_command
+from strop.verbs.points import budgets, draw, load, named_points, scored_columns, scorers
+from strop.verbs.study import Ask, Parameter, Result, Sources, Study, report_command
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -205,7 +203,7 @@ def _run(ask: Ask) -> Result:
     names = ["perplexity", "entropy", "calls", "seconds"]
     rows = measure(cells, names, who)
     graded = [row for cell in cells if (row := _graded(cell)) is not None]
-    pilots = [_columns(row) for row in rows]
+    pilots = [scored_columns(row) for row in rows]
     found = questions(ask, spreads(pilots), graded, judged)
     outputs = sum(len(one["nll"]) for one in pilots)
     costs = [_mean([getattr(row, name) for row in rows]) for name in ("calls", "seconds")]
@@ -228,16 +226,11 @@ def _run(ask: Ask) -> Result:
 
 def _pilot(ask: Ask) -> list[Cell]:
     """The checkpoint's own sampler at every temperature, drawn into the directory."""
-    from strop.records import default_sampler
-
     model = load(ask, ask.sources[0])
-    name = ask["sampler"] or default_sampler(model.spec.family)
+    settings = {str(tau): {"temperature": tau} for tau in ask["temperature"]}
+    named, _ = named_points(model.spec.family, ask["sampler"], settings)
     [steps] = budgets(model, (ask["steps"],))
-    points = [
-        OperatingPoint.of(SamplerSpec(name=name, temperature=swept(name, tau)))
-        for tau in ask["temperature"]
-    ]
-    return draw(ask, model, [(steps, point) for point in points], ask.out / RUN)
+    return draw(ask, model, [(steps, point) for point in named.values()], ask.out / RUN)
 
 
 def _stored(source: str) -> list[Cell] | None:
@@ -268,18 +261,6 @@ def _graded(cell: Cell) -> Measured | None:
     return read_cell(cell, wanted={TASK.name: ()})
 
 
-def _columns(row: Measured) -> dict[str, Any]:
-    from strop.measure.metric import ENTROPY, PERPLEXITY
-
-    parts = [row.part(record) for record in (PERPLEXITY, ENTROPY)]
-    return {
-        name: part.columns[name]
-        for part, names in zip(parts, (("nll", "tokens"), ("entropy",)), strict=True)
-        for name in names
-        if part is not None
-    }
-
-
 def _mean(values: Sequence[float | None]) -> float | None:
     known = [one for one in values if one is not None]
     return sum(known) / len(known) if known else None
@@ -304,24 +285,19 @@ def _notes(found: Sequence[Question], rows: Sequence[Measured]) -> tuple[str, ..
 
 def _draw(result: Result) -> Figure:
     """A line per question, with what the pilot leaves open."""
-    from strop.figures import GREY, PALETTE, legend_below, panels, tidy
+    from strop.figures import GREY, PALETTE, grouped, legend_below, panels
 
-    rows = list(result.more["curve"].rows)
-    keys = list(dict.fromkeys((row["question"], row["size"]) for row in rows))
-    figure, [axes] = panels(1, 2.0 + 0.16 * len(keys))
-    for place, key in enumerate(keys):
-        mine = [row for row in rows if (row["question"], row["size"]) == key]
+    lines = grouped(result.more["curve"].rows, "question", "size")
+    figure, [axes] = panels(1, 2.0 + 0.16 * len(lines))
+    for place, ((question, size), mine) in enumerate(lines.items()):
         again, shade = divmod(place, len(PALETTE))
-        colour = PALETTE[shade]
-        n = [row["outputs"] for row in mine]
-        dashes = ("-", "--", ":")[again % 3]
-        power, told = [row["power"] for row in mine], f"{key[0]}, {key[1]:g}"
-        axes.plot(n, power, color=colour, ls=dashes, label=told)
-        low, high = ([row[end] for row in mine] for end in ("low", "high"))
+        colour, dashes = PALETTE[shade], ("-", "--", ":")[again % 3]
+        names = ("outputs", "power", "low", "high")
+        n, power, low, high = ([row[name] for row in mine] for name in names)
+        axes.plot(n, power, color=colour, ls=dashes, label=f"{question}, {size:g}")
         axes.fill_between(n, low, high, color=colour, alpha=0.08, lw=0)
     axes.axhline(result.facts["goal"], color=GREY, lw=0.6)
     axes.set(xscale="log", xlabel="outputs a side", ylabel="decided", ylim=(0, 1.02))
-    tidy(axes)
     legend_below(figure, axes, 1)
     return figure
 

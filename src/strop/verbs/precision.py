@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from strop.assets import CHECKPOINT
@@ -29,7 +30,7 @@ def _run(ask: Ask) -> Result:
     again = f"strop sample {quoted(ask['checkpoint'])} --steps {spelled(ask['steps'])}"
     return Result(
         parts=tuple(part for report in reports for part in _parts(report)),
-        json={"checkpoint": ask["checkpoint"], "reports": [one.as_dict() for one in reports]},
+        json={"checkpoint": ask["checkpoint"], "reports": [asdict(one) for one in reports]},
         next=f"{again} --precision float64,float32 -o runs/precision",
         value=reports,
     )

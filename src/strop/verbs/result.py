@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from strop.errors import StropError, UserError
-from strop.stats.interval import Interval, plain, revived
-from strop.table import Column, Table
+from strop.stats.interval import Interval
+from strop.table import Column, Table, plain, revived
 
 if TYPE_CHECKING:
     import pyarrow as pa

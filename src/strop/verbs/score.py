@@ -15,7 +15,7 @@ from strop.verbs.result import Part, Result, grid
 from strop.verbs.verb import Ask, Parameter, Verb, quoted
 
 if TYPE_CHECKING:
-    from strop.measure.causal import Evaluator
+    from strop.measure.evaluator import Evaluator
     from strop.measure.frame import Frame, Measured, Score
     from strop.store import Run
     from strop.table import Column
@@ -112,7 +112,7 @@ def _texts(ask: Ask, path: Path, names: list[str]) -> Result:
     if not names:
         raise UserError("Texts are scored in an evaluator's tokens.", where="`evaluator`", got=NONE)
     from strop.groupeval.inputs import read_inputs
-    from strop.measure.outside import check_policies, score_texts
+    from strop.measure.cells import check_policies, score_texts
 
     check_policies(ask["span"])
     [source] = read_inputs([str(path)])

@@ -16,12 +16,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from strop.assets import EVALUATOR
-from strop.engine.plan import Elsewhere
-from strop.engine.progress import Progress
+from strop.engine.plan import Elsewhere, Progress
 from strop.engine.workers import keep_workers
 from strop.errors import UserError
 from strop.registry import Registry
-from strop.served.probed import notes_of
+from strop.served.address import notes_of
 from strop.served.serving import served_as
 from strop.table import Table
 from strop.verbs.parameters import refuse_usual_evaluator
@@ -194,11 +193,11 @@ class Study(Verb):
 
 
 def _builtin() -> Iterator[Study]:
-    package = import_module("strop.verbs")
+    package, found = import_module("strop.verbs"), {}
     for module in pkgutil.iter_modules(package.__path__):
-        found = getattr(import_module(f"strop.verbs.{module.name}"), "STUDY", None)
-        if isinstance(found, Study):
-            yield found
+        members = vars(import_module(f"strop.verbs.{module.name}")).values()
+        found |= {one.name: one for one in members if isinstance(one, Study)}
+    yield from found.values()
 
 
 STUDIES: Registry[Study] = Registry("study", Study, "strop.studies", _builtin)

@@ -22,26 +22,6 @@ UNSAFE = (
     "The limits on time and memory hold still."
 )
 TEMPERATURES = (0.0, 0.25, 0.5, 0.75, 1.0, 1.5, 2.0)
-DRAWING = (
-    "seeds",
-    "limit",
-    "length",
-    "sampler",
-    "steps",
-    "precision",
-    "settings",
-    "implementation",
-    "chat",
-    "bos",
-    "batch_size",
-    "device",
-    "dtype",
-    "revision",
-    "load",
-    "unsafe_run",
-    "force",
-)
-"""What goes to `run_task` as it is."""
 
 
 def _list(_: Ask) -> Result:
@@ -90,23 +70,26 @@ def _run(ask: Ask) -> Result:
         _check_row(ask["against"], len(ask["checkpoints"]) * settings)
     if record.sandboxed and ask["unsafe_run"]:
         ask.note(UNSAFE)
-    from strop.tasks import run_task
+    from strop.tasks.running import TaskSettings, run_task
 
+    settings = {"temperatures": ask["temperature"]}
+    settings |= ask.some(*(TaskSettings.__annotations__.keys() - settings))
     results = run_task(
         record,
         ask["checkpoints"],
         ask["out"],
-        temperatures=ask["temperature"],
+        unsafe_run=ask["unsafe_run"],
+        force=ask["force"],
         progress=ask.progress,
         note=ask.note,
         engine=ask.engine,
-        **ask.some(*DRAWING),
+        **settings,
     )
     return _result(results, ask["against"])
 
 
 def _score(ask: Ask) -> Result:
-    from strop.tasks.run_folder import TaskRun
+    from strop.tasks.outcome import TaskRun
 
     run = Path(ask["run"])
     if TaskRun.open(run).task.sandboxed and ask["unsafe_run"]:

@@ -78,7 +78,7 @@ def _derivative(ask: Ask) -> Result:
 
 
 def _pair(ask: Ask) -> Result:
-    from strop.theory.two_bits import pair
+    from strop.theory.temperature import pair
 
     s, c, lam = ask["s"], ask["c"], ask["lam"]
     values = pair(s, c, lam).as_dict()
@@ -89,7 +89,7 @@ def _pair(ask: Ask) -> Result:
 
 
 def _collisions(ask: Ask) -> Result:
-    from strop.theory.reveal import cleanup_tv, clipped_masses, collisions, equal_masses
+    from strop.theory.sampler import cleanup_tv, clipped_masses, collisions, equal_masses
 
     length, rounds = ask["length"], ask["rounds"]
     masses = clipped_masses(rounds) if ask["clipped"] else equal_masses(rounds)
@@ -101,7 +101,7 @@ def _collisions(ask: Ask) -> Result:
 
 
 def _study(ask: Ask) -> Result:
-    from strop.theory.random_targets import run_study
+    from strop.theory.schedules import run_study
 
     values = run_study(ask["seed"], ask["grid_law"]).summary()
     return _result("280 random targets", values, "strop theory figure -o figures")

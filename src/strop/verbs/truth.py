@@ -378,7 +378,7 @@ def _scored(ask: Ask, language: Language, pools: Mapping[str, Any]) -> dict[str,
             values = [_number(cells[name][what]) for name in texts]
             proxies[f"{what.upper()}, {judge}"] = values
     if ask["evaluator"]:
-        from strop.measure.outside import score_texts
+        from strop.measure.cells import score_texts
 
         values = []
         for one in texts.values():

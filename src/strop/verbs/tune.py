@@ -17,8 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from strop.assets import CHECKPOINT
 from strop.errors import UserError
-from strop.measure.metric import CALLS, GEQ, PERPLEXITY, SECONDS
-from strop.measure.number import Number
+from strop.measure.metric import CALLS, GEQ, PERPLEXITY, SECONDS, Number
 from strop.rng import derive_seed
 from strop.spec import OperatingPoint, SamplerSpec
 from strop.store import Folder

@@ -20,7 +20,7 @@ from strop.assets import CHECKPOINT
 from strop.comparing.frontier import FEWEST
 from strop.comparing.verdict import SMOKE as TOO_SMALL
 from strop.errors import UserError
-from strop.measure.number import Number
+from strop.measure.metric import Number
 from strop.rng import derive_seed
 from strop.spec import OperatingPoint, SamplerSpec
 from strop.stats.interval import Interval

@@ -11,20 +11,22 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from strop.errors import UserError
-from strop.groupeval.card import NAME as CARD
-from strop.groupeval.card import (
+from strop.groupeval.offline import Embed, offline_client, offline_spec, pieces
+from strop.groupeval.people import RatedGroup, read_groups, shipped_groups, tasks_of
+from strop.groupeval.profile import Profile
+from strop.groupeval.validation import NAME as CARD
+from strop.groupeval.validation import (
+    JudgedGroups,
     asked_again,
     card_rows,
     control_groups,
     controlled,
     effects,
     make_card,
+    plain_numbers,
     said_of,
+    validate,
 )
-from strop.groupeval.offline import Embed, offline_client, offline_spec, pieces
-from strop.groupeval.people import RatedGroup, read_groups, shipped_groups, tasks_of
-from strop.groupeval.profile import Profile
-from strop.groupeval.validation import JudgedGroups, plain_numbers, validate
 from strop.measure import embeddings
 from strop.measure.entropy import distinct, vendi_score
 from strop.table import Column, Table
@@ -176,7 +178,7 @@ def _moved(groups: Sequence[RatedGroup], verdicts: Sequence[Any]) -> dict[str, A
 
 def _served(ask: Ask, groups: Sequence[RatedGroup]) -> Asked:
     """A server's model, asked through a plan in OUT: the same command continues."""
-    from strop.groupeval.directory import probes
+    from strop.groupeval.series import probes
     from strop.served.cost import read_price, usage
 
     series, incomplete = _asked_in(ask, groups, Path(ask["out"]), ask.some("max_calls", "max_cost"))
@@ -282,8 +284,7 @@ def _series_there(
     ask: Ask, groups: Sequence[RatedGroup], spec: JudgeSpec | None
 ) -> list[JudgedGroups]:
     """Every other judge that has a series in OUT: a person, a plug-in, another model."""
-    from strop.groupeval.directory import SERIES
-    from strop.groupeval.series import list_series
+    from strop.groupeval.series import SERIES, list_series
 
     if not ask["out"] or not (Path(ask["out"]) / SERIES).is_dir():
         return []

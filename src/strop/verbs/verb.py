@@ -18,16 +18,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol, Self
 
 from strop.engine import Engine
-from strop.engine.progress import Progress
+from strop.engine.plan import Progress
 from strop.engine.workers import keep_workers
 from strop.errors import UserError, missing_package, unknown_name, whole_number
 from strop.served.serving import served_as
 from strop.spec import Cooling
-from strop.stats.interval import plain
+from strop.table import plain
 from strop.verbs.result import Result
 
 if TYPE_CHECKING:
-    from strop.measure.causal import Evaluator
+    from strop.measure.evaluator import Evaluator
     from strop.store import StudyFolder
     from strop.training.loop import TrainingProgress as TrainingProgress
 

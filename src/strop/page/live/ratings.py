@@ -18,8 +18,7 @@ from threading import Lock
 from strop.disk import disk, write
 from strop.errors import UserError
 from strop.groupeval.inputs import cell_names
-from strop.groupeval.portable import BEST, DIMENSIONS
-from strop.groupeval.portable import text as portable_text
+from strop.groupeval.judgments import BEST, DIMENSIONS, portable_text
 from strop.groupeval.verdict import Grade, GroupVerdict
 from strop.page.collect import RATINGS
 from strop.store import Run

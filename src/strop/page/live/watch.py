@@ -21,8 +21,7 @@ from strop.errors import UserError
 from strop.measure.metric import PASSED, TASK
 from strop.page.data import place
 from strop.page.origin import command_of
-from strop.served.cost import SENT, SETTLED
-from strop.served.journal import CALLS, REPLY
+from strop.served.cost import CALLS, REPLY, SENT, SETTLED
 from strop.spec import label
 from strop.stats.interval import Interval
 from strop.store import KINDS, Cell, Mark, read_mark

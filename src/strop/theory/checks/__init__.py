@@ -16,10 +16,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from strop.theory.denoiser import Conditionals
 from strop.theory.document import problem_document
 from strop.theory.sampler import LawProblem
-from strop.theory.target import CONCENTRATIONS, Array, Target, closed
+from strop.theory.target import CONCENTRATIONS, Array, Conditionals, Target, closed
 
 TOLERANCE = 4e-11
 

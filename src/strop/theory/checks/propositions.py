@@ -1,6 +1,8 @@
-"""Theorem 2 (orders, witness), Propositions 1 and 2, and stability under perturbation.
+"""Theorem 2 with its derivatives, Propositions 1 and 2, and what goes beyond the paper.
 
-What goes beyond the paper: the m-path bound, optimal grids, and the two counterexamples.
+Formulas for derivatives stand against complex steps, which have no difference error: for an
+analytic f, Im f(x + ih) / h equals f'(x) up to h^2, and h = 1e-30 leaves nothing of it.
+Beyond the paper: the m-path bound, optimal grids, and the two counterexamples.
 """
 
 from __future__ import annotations
@@ -10,7 +12,7 @@ from math import factorial
 
 import numpy as np
 
-from strop.theory import accounting, mpath, reveal, sampler, schedules, temperature, two_bits
+from strop.theory import accounting, mpath, sampler, schedules, temperature
 from strop.theory.accounting import account, kl
 from strop.theory.checks import (
     Assertion,
@@ -20,13 +22,123 @@ from strop.theory.checks import (
     bayes_case,
     equal,
     holds,
+    problem_cases,
     random_grid,
     random_target,
 )
-from strop.theory.denoiser import Conditionals
 from strop.theory.document import deflation_target, problem_document, to_problem
-from strop.theory.sampler import LawProblem
-from strop.theory.target import CONCENTRATIONS, Array, Target
+from strop.theory.sampler import LawProblem, context_weights, output_by_paths
+from strop.theory.schedules import random_problems
+from strop.theory.target import CONCENTRATIONS, Array, Conditionals, Target, contexts, temper_slope
+
+STEP = 1e-30
+
+
+def loss_derivatives(case: Case) -> Iterator[Assertion]:
+    """J_N' and J_N'' by complex steps; convexity; the Bayes optimum at 1."""
+    problem = to_problem(case)
+    first, second = temperature.loss_slopes(problem)
+    q = problem.denoiser
+    tables = q.tempered(problem.lam + 1j * STEP)
+    slopes = temper_slope(q.log_q, q.shape, tables)
+    yield equal("J_N'", first, _context_sum(problem, -tables).imag / STEP)
+    yield equal("J_N''", second, _context_sum(problem, -slopes).imag / STEP)
+    yield at_most("J_N is convex", -second, 0.0)
+    at_1 = LawProblem(problem.target, problem.grid, problem.denoiser, np.ones(1))
+    if case["denoiser"] == "bayes":
+        yield equal("J_N'(1) = 0 for Bayes", temperature.loss_slopes(at_1)[0], 0.0)
+
+
+def direction_forms(case: Case) -> Iterator[Assertion]:
+    """g in three forms, by complex step, and without listing paths."""
+    problem = to_problem(case)
+    d = temperature.direction(problem)
+    yield equal(
+        "g = E[w (sigma - eta)] is the slope", d.g, _error(problem, 1 + 1j * STEP).imag / STEP
+    )
+    split = d.sharpening_term - d.cov_w_eta + d.loss_slope
+    yield equal("g = sharpening - Cov(w, eta) + J_N'(1)", d.g, split)
+    yield equal("g = Cov(w, sigma - eta) + J_N'(1)", d.g, d.covariance + d.loss_slope)
+    yield at_most("the first term never smooths", d.sharpening_term, 0.0)
+    live = problem.target.p > 0
+    listed = temperature.path_moments(problem)[:, live]
+    carried = temperature.subset_moments(problem)[:, live]
+    yield equal("moments by paths and by subsets", listed, carried)
+    if case["denoiser"] == "bayes":
+        yield equal("E[sigma - eta] = 0 for Bayes", d.loss_slope, 0.0)
+    for lam in (0.6, 1.9):
+        slope = temperature.output_slope(problem, lam)
+        stepped = _error(problem, lam + 1j * STEP).imag / STEP
+        yield equal("slope at other temperatures", slope, stepped)
+        q = problem.denoiser
+        tables = q.tempered(lam)
+        scores = temper_slope(q.log_q, q.shape, tables)
+        mean = temperature.slope_by_subsets(problem, tables, scores)
+        by_sets = -float(problem.target.p[live] @ mean[live])
+        yield equal("slope without listing paths", by_sets, stepped)
+
+
+def round_gradient(case: Case) -> Iterator[Assertion]:
+    """Per-round slopes add up to the common one; the optimum beats its start."""
+    problem = to_problem(case)
+    group = schedules.groups_of("per-round", problem.N, problem.target.subsets)
+    for log_lam in (0.0, 0.4):
+        theta = np.full(problem.N, log_lam)
+        error, grad = schedules.error_and_gradient(
+            problem, problem.paths(), group, theta, problem.masses, with_masses=True
+        )
+        lam = float(np.exp(log_lam))
+        yield equal("error of equal rounds", error, temperature.kl_at(problem, lam))
+        slope = temperature.output_slope(problem, lam)
+        yield equal("round slopes add up", grad[: problem.N].sum(), lam * slope)
+        yield equal("mass slopes sum to zero", grad[problem.N :].sum(), 0.0)
+
+
+def best_is_stationary(case: Case) -> Iterator[Assertion]:
+    """The 280 targets: 1 is not stationary, lambda* is better, and on the side g points to."""
+    problem = to_problem(case)
+    d, best = temperature.direction(problem), temperature.best_temperature(problem)
+    at_1 = temperature.kl_at(problem, 1.0)
+    yield holds("lambda = 1 is not stationary", d.g != 0.0)
+    yield equal("g by complex step", d.g, _error(problem, 1 + 1j * STEP).imag / STEP)
+    yield at_most("lambda* is at least as good as 1", best.KL_at_star, at_1)
+    if not best.at_limit:
+        slope = temperature.output_slope(problem, best.lambda_star)
+        yield equal("the slope vanishes at lambda*", slope, 0.0)
+
+
+def _context_sum(problem: LawProblem, tables: np.ndarray) -> complex:
+    """J_N of such tables: sums over contexts, no path."""
+    target = problem.target
+    chance = context_weights(problem.grid[:-1], target.L)
+    live = target.p > 0
+    total = 0j
+    for k, mass in enumerate(problem.masses):
+        per_token = tables[k if len(tables) > 1 else 0][..., live] @ target.p[live]
+        for i, A in contexts(target.L):
+            total += mass * complex(chance[k, A] * per_token[i, A])
+    return total
+
+
+def _error(problem: LawProblem, lam: complex) -> complex:
+    """-sum P log pi_lambda, a complex function of lambda with the slope of the output error."""
+    target = problem.target
+    log_pi = output_by_paths(problem.denoiser.tempered(lam), problem.paths())
+    live = target.p > 0
+    return complex(-(target.p[live] @ log_pi[live]))
+
+
+def _study_cases(rng: np.random.Generator) -> Iterator[Case]:
+    for _, _, problem in random_problems(int(rng.integers(2**31))):
+        yield problem_document(problem)
+
+
+DERIVATIVES = (
+    Check("loss-derivatives", problem_cases(72), loss_derivatives),
+    Check("direction", problem_cases(72), direction_forms),
+    Check("round-gradient", problem_cases(27, zeros=False), round_gradient),
+    Check("random-targets", _study_cases, best_is_stationary),
+)
 
 
 def path_bound(case: Case) -> Iterator[Assertion]:
@@ -118,7 +230,7 @@ BEYOND = (
 def orders(case: Case) -> Iterator[Assertion]:
     """One coordinate per round, any order law: the exact denoiser is exact at lambda = 1."""
     problem = to_problem(case)
-    law = reveal.order_law(problem.target.L, case["order_weights"])
+    law = sampler.order_law(problem.target.L, case["order_weights"])
     log_pi = sampler.output_by_paths(problem.denoiser.tempered(1.0), law)
     yield equal("pi_1 = P", np.exp(log_pi), problem.target.p)
     yield equal("output error is zero", kl(problem.target.p, log_pi), 0.0)
@@ -136,7 +248,7 @@ def path_laws(case: Case) -> Iterator[Assertion]:
     yield equal("KL(P || pi) = B + C - R", a.KL_out, a.B + a.C - a.R)
     yield at_most("terms are nonnegative", 0.0, np.array([a.B, a.C, a.R, a.KL_out]))
     yield equal("pi is a law", a.pi.sum(), 1.0)
-    order = reveal.order_law(problem.target.L)
+    order = sampler.order_law(problem.target.L)
     alone = accounting.account_paths(problem.target, problem.denoiser.tempered(1.0), order)
     yield equal("one coordinate per round: B = 0", alone.B, 0.0)
     grid = accounting.account_paths(problem.target, tables, problem.paths())
@@ -153,11 +265,11 @@ def witness(case: Case) -> Iterator[Assertion]:
     s, values, length = case["s"], case["values"], case["length"]
     problem = LawProblem.bayes(Target.witness(s, values, length), case["grid"])
     c = float((problem.masses**2).sum())
-    g = two_bits.witness_slope(s, values, c)
+    g = temperature.witness_slope(s, values, c)
     yield equal("g in closed form", temperature.direction(problem).g, g)
     yield holds("sharpening helps the witness", g < 0)
     for lam in (0.5, 1.0, 2.0):
-        closed = two_bits.witness_error(s, values, c, lam)
+        closed = temperature.witness_error(s, values, c, lam)
         yield equal("output error in closed form", temperature.kl_at(problem, lam), closed)
 
 
@@ -166,7 +278,7 @@ def repair(case: Case) -> Iterator[Assertion]:
     s, grid, lam = case["s"], np.array(case["grid"]), case["lam"]
     problem = LawProblem.bayes(Target.pair(s), grid, lam)
     c = float((problem.masses**2).sum())
-    closed, a = two_bits.pair(s, c, lam), account(problem)
+    closed, a = temperature.pair(s, c, lam), account(problem)
     for term in ("KL_out", "C_N", "B_N", "R_N"):
         yield equal(term, getattr(closed, term), getattr(a, term))
     yield equal("pi = P_t", np.array(a.pi), Target.pair(closed.t).P)
@@ -182,17 +294,17 @@ def repair(case: Case) -> Iterator[Assertion]:
         yield holds("the error falls with every increase of lambda", falls)
         # The limit is approached from above.
         yield at_most("the limit error is a lower bound", closed.limit_error, errors)
-        late = two_bits.pair(s, c, 80.0 / float(np.log(s / (1 - s))))
+        late = temperature.pair(s, c, 80.0 / float(np.log(s / (1 - s))))
         yield equal("the limit is reached", late.KL_out, closed.limit_error)
 
 
 def small_c(case: Case) -> Iterator[Assertion]:
     """lambda* = 1 + slope c + O(c^2), with a remainder that settles."""
     s = case["s"]
-    slope = two_bits.pair(s, 0.01).small_c_slope
+    slope = temperature.pair(s, 0.01).small_c_slope
     ratios: list[float] = []
     for c in (1e-3, 5e-4, 2.5e-4):
-        star = two_bits.pair(s, c).lambda_star
+        star = temperature.pair(s, c).lambda_star
         ratios.append(((star if star is not None else np.inf) - 1 - slope * c) / c**2)
     change = abs(ratios[2] - ratios[1]) / max(abs(ratios[2]), 1e-12)
     yield holds("(lambda* - 1 - slope c) / c^2 converges", change < 0.01)
@@ -278,7 +390,7 @@ def _stability_cases(rng: np.random.Generator) -> Iterator[Case]:
     for _ in range(40):
         s, first = float(rng.uniform(0.6, 0.8)), float(rng.uniform(0.4, 0.6))
         c = first**2 + (1 - first) ** 2
-        star = two_bits.pair(s, c).lambda_star
+        star = temperature.pair(s, c).lambda_star
         noise = rng.normal(0, 2e-3, (2, 2))
         law = Target.pair(s).P + noise - noise.mean()
         grid = [0.0, first + float(rng.normal(0, 2e-3)), 1.0]
