@@ -20,7 +20,7 @@ from strop.instruments.cost import draw_batch
 from strop.rng import Stream
 from strop.samplers.machinery.categorical import clean_log_probs
 from strop.samplers.machinery.grid import RevealGrid, reveal_grid
-from strop.samplers.machinery.lattice import BITS, Lattice, first_order
+from strop.samplers.machinery.lattice import BITS, Address, Lattice, first_order
 from strop.spec import SEED_LIMIT, SamplerSpec
 
 LEVELS = (1.0, 0.9, 0.75, 0.5, 0.25, 0.1)
@@ -151,8 +151,8 @@ class _Look:
         lattice, stream = Lattice(), Stream(self.seed, "precision-draw")
         mass, mask_weight = (self.grid.t[k] - self.grid.s[k]).numpy(), self.grid.s[k].numpy()
         row, mask = np.arange(draws) % len(probs), self.denoiser.mask_id
-        rounds, masses, masks = (np.full(draws, one) for one in (k, mass, mask_weight))
-        offers = lattice.offer(stream, np.arange(draws), rounds, row, masses, masks)
+        where = Address(np.arange(draws), np.full(draws, k), row)
+        offers = lattice.offer(stream, where, np.full(draws, mass), np.full(draws, mask_weight))
         waiting = np.flatnonzero(offers.open)
         chunk = max(1, 2**22 // probs.shape[1])
         revealed = 0

@@ -180,10 +180,14 @@ def _perplexities(cells: Sequence[Cell], by: Scorers) -> list[MetricSpec]:
 
 
 def _score_perplexity(
-    cells: Sequence[Cell], evaluator: Evaluator, span: SpanPolicy, by: Scorers, **name: str
+    cells: Sequence[Cell],
+    evaluator: Evaluator,
+    span: SpanPolicy,
+    by: Scorers,
+    name: str = PERPLEXITY.name,
 ) -> MetricSpec:
     where = {"progress": by.progress, "engine": by.engine}
-    return score_perplexity(cells, evaluator, span, **where, **by.reading, **name)
+    return score_perplexity(cells, evaluator, span, name=name, **where, **by.reading)
 
 
 def token_table(cell: Cell, by: Scorers) -> ScoreTable:

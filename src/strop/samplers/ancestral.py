@@ -46,13 +46,14 @@ from torch import Tensor
 
 from strop.denoisers.device import Floats, Numbers, upload
 from strop.rng import Stream, unit53
-from strop.samplers.machinery.addressed import Address, settled
+from strop.samplers.machinery.addressed import settled
 from strop.samplers.machinery.categorical import invert, shaped
 from strop.samplers.machinery.dense import DenseRun
 from strop.samplers.machinery.grid import sigma_of
 from strop.samplers.machinery.lattice import (
     CLOCK_SLACK,
     WEIGHT_SLACK,
+    Address,
     Lattice,
     Offers,
     point_numbers,

@@ -27,8 +27,9 @@ from strop.denoisers.device import Numbers, brought, upload
 from strop.denoisers.diffusion_gemma import CanvasMemory, DiffusionGemma
 from strop.errors import UserError
 from strop.rng import Stream
-from strop.samplers.machinery.addressed import Address, ExactDraw, Weights, addressed
+from strop.samplers.machinery.addressed import ExactDraw, Weights, addressed
 from strop.samplers.machinery.dense import DenseRun
+from strop.samplers.machinery.lattice import Address
 from strop.samplers.machinery.lockstep import LockstepRun, lockstep
 from strop.spec import Cooling, Precision, SamplerSpec
 

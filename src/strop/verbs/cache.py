@@ -23,7 +23,9 @@ from strop.spec import CheckpointSpec, OperatingPoint, SamplerSpec, Spec
 from strop.table import Column, Table
 from strop.verbs import graded, parameters
 from strop.verbs.points import load, points
-from strop.verbs.study import Ask, Parameter, Result, Sources, Study
+from strop.verbs.result import Result
+from strop.verbs.study import Sources, Study
+from strop.verbs.verb import Ask, Parameter
 
 if TYPE_CHECKING:
     import numpy as np

@@ -15,7 +15,9 @@ from strop.errors import UserError
 from strop.stats.interval import value_of
 from strop.table import Column, Table
 from strop.verbs import parameters, points
-from strop.verbs.study import Ask, Parameter, Result, Sources, Study
+from strop.verbs.result import Result
+from strop.verbs.study import Sources, Study
+from strop.verbs.verb import Ask, Parameter
 
 if TYPE_CHECKING:
     import numpy as np

@@ -24,7 +24,9 @@ from strop.verbs.answers import Answers, answers_of, paired, sides_of_runs
 from strop.verbs.entrants import DIFFUSION, FOLDER, PAPER_TASKS, TASK_PARAMETERS, answer_tasks
 from strop.verbs.paper import PaperItem, beside
 from strop.verbs.points import judge_texts
-from strop.verbs.study import Ask, Parameter, Result, Sources, Study, quoted
+from strop.verbs.result import Result
+from strop.verbs.study import Sources, Study
+from strop.verbs.verb import Ask, Parameter, quoted
 
 if TYPE_CHECKING:
     from strop.groupeval.judgments import Judgments

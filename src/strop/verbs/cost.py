@@ -21,7 +21,9 @@ from strop.table import Column, Table
 from strop.verbs import paper, parameters
 from strop.verbs.paper import BUDGETS, PUBLIC, PaperItem, beside
 from strop.verbs.points import SHARPENED, budgets, chosen_points
-from strop.verbs.study import Ask, Parameter, Result, Sources, Study, quoted
+from strop.verbs.result import Result
+from strop.verbs.study import Sources, Study
+from strop.verbs.verb import Ask, Parameter, quoted
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

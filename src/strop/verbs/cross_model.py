@@ -25,7 +25,9 @@ from strop.table import Column, Pivot, Table
 from strop.verbs import families, groupeval, paper, parameters, posterior, study
 from strop.verbs.paper import PaperItem, RowByRow
 from strop.verbs.points import POINT_COLUMNS, guard_notes, load, measure_cells, named_points
-from strop.verbs.study import SMOKE_NOTE, Ask, Parameter, Result, Sources, Study, quoted
+from strop.verbs.result import Result
+from strop.verbs.study import SMOKE_NOTE, Sources, Study
+from strop.verbs.verb import Ask, Parameter, quoted
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -17,7 +17,9 @@ from strop.errors import UserError
 from strop.records import SAMPLERS, reads_as
 from strop.table import Column, Table
 from strop.verbs import parameters
-from strop.verbs.study import Ask, Parameter, Result, Sources, Study
+from strop.verbs.result import Result
+from strop.verbs.study import Sources, Study
+from strop.verbs.verb import Ask, Parameter
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

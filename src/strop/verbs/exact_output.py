@@ -24,7 +24,9 @@ from strop.verbs import paper, parameters, points
 from strop.verbs.families import CHECKPOINTS, MODELS, named_sources, run_folder, smoke_sources
 from strop.verbs.groupeval import PRIMARY, RUBRIC, contrast
 from strop.verbs.paper import PaperItem, beside
-from strop.verbs.study import SMOKE_NOTE, Ask, Parameter, Result, Sources, Study
+from strop.verbs.result import Result
+from strop.verbs.study import SMOKE_NOTE, Sources, Study
+from strop.verbs.verb import Ask, Parameter
 
 if TYPE_CHECKING:
     import numpy as np

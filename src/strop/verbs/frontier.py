@@ -13,8 +13,10 @@ from strop.table import Column
 from strop.verbs import paper, parameters, points
 from strop.verbs.families import CHECKPOINTS, MODELS, PROTOCOL, small_checkpoints
 from strop.verbs.paper import BUDGETS, PUBLIC, PaperItem, RowByRow
+from strop.verbs.result import Result
 from strop.verbs.sharpened import below_guard
-from strop.verbs.study import SMOKE_NOTE, Ask, Parameter, Result, Sources, Study
+from strop.verbs.study import SMOKE_NOTE, Sources, Study
+from strop.verbs.verb import Ask, Parameter
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -15,7 +15,9 @@ from strop.errors import UserError
 from strop.table import Column, Pivot, Table
 from strop.verbs import paper, parameters, points
 from strop.verbs.paper import BUDGETS, OWN, PaperItem, beside
-from strop.verbs.study import Ask, Parameter, Result, Sources, Study
+from strop.verbs.result import Result
+from strop.verbs.study import Sources, Study
+from strop.verbs.verb import Ask, Parameter
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -14,7 +14,9 @@ from strop.assets import CHECKPOINT, HELD_OUT
 from strop.stats.interval import Interval
 from strop.table import Column, Pivot, Table
 from strop.verbs import parameters
-from strop.verbs.study import Ask, Parameter, Result, Sources, Study
+from strop.verbs.result import Result
+from strop.verbs.study import Sources, Study
+from strop.verbs.verb import Ask, Parameter
 
 if TYPE_CHECKING:
     from strop.theory.mpath import PathScores

@@ -23,7 +23,9 @@ from strop.table import Column, Table
 from strop.verbs import paper, parameters
 from strop.verbs.paper import PUBLIC, PaperItem, beside
 from strop.verbs.points import TEMPERATURES
-from strop.verbs.study import Ask, Parameter, Result, Sources, Study, quoted
+from strop.verbs.result import Result
+from strop.verbs.study import Sources, Study
+from strop.verbs.verb import Ask, Parameter, quoted
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -22,7 +22,9 @@ from strop.stats.power import GOAL, Power, alike, apart, curve, level_errors, ne
 from strop.table import Column, Table
 from strop.verbs import parameters
 from strop.verbs.points import budgets, draw, load, named_points, scored_columns, scorers
-from strop.verbs.study import Ask, Parameter, Result, Sources, Study, report_command
+from strop.verbs.result import Result
+from strop.verbs.study import Sources, Study
+from strop.verbs.verb import Ask, Parameter, report_command
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
