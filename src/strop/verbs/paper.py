@@ -45,10 +45,14 @@ EXTRA = {
     "ged": "GED",
     "paper_best": "paper's best tau",
     "best": "best tau",
-    "within": "within the noise of both",
-    "elsewhere": "Generative Frontiers",
+    "within": "within noise",
+    "elsewhere": "elsewhere",
 }
 """What rows may have besides, and its heading."""
+NOISE = (
+    "within noise: whether paper and measured differ by no more than the 95% noise of both; where "
+    "the paper prints no interval, its numbers count as noisy as ours, by its number of outputs"
+)
 
 
 def beside(
@@ -350,10 +354,13 @@ def reproduce(
     shown = item.beside(result, ask, by_source)
     printed = [f"the paper: {one.notes}" for one in map(table, item.tables) if one.notes]
     notes = (*result.notes, *_casts(ask.values.get("dtype")), *printed)
-    if any(column.name == "elsewhere" for column in shown.columns):
+    columns = {column.name for column in shown.columns}
+    if "within" in columns:
+        notes = (*notes, NOISE)
+    if "elsewhere" in columns:
         from strop.verbs.frontiers_public import SOURCE
 
-        notes = (*notes, SOURCE)
+        notes = (*notes, f"elsewhere: {SOURCE}")
     return Reproduction(item, result, shown, notes)
 
 
