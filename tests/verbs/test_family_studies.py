@@ -307,7 +307,9 @@ def test_ratios_and_judged_differences_are_of_the_first_over_the_second() -> Non
         verdicts = [
             one
             for cell, best in zip(cells, (0.9, 0.1), strict=True)
-            for one in random_verdicts(len(cell), cell=cell, best=best, modes=8 if best > 0.5 else 2)
+            for one in random_verdicts(
+                len(cell), cell=cell, best=best, modes=8 if best > 0.5 else 2
+            )
         ]
         planned = dict.fromkeys(cells, PlannedGroups(24, 12, 2))
         judged = {"a": Judgments("x", verdicts, [], planned, True, True)}

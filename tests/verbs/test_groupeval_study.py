@@ -142,7 +142,9 @@ def test_a_tie_is_neither_higher_nor_lower() -> None:
 def test_each_side_of_a_contrast_is_that_of_its_cell() -> None:
     series = ours(3)
     row = contrast(series, "standard 16", "sharpened 256")
-    cells = dict(zip(SETTINGS, map(series.cells.get, ("standard 16", "sharpened 256")), strict=True))
+    cells = dict(
+        zip(SETTINGS, map(series.cells.get, ("standard 16", "sharpened 256")), strict=True)
+    )
     for setting, cell in cells.items():
         told = diagnose(cell, modes=True)
         assert (row[f"geq_{setting}"], row[f"ged_{setting}"]) == (cell.geq(), ged(cell))
