@@ -21,9 +21,9 @@ from strop.groupeval.offline import _pieces, _remembering
 from strop.groupeval.scores import PlannedGroups, diagnose, ged
 from strop.groupeval.verdict import GroupVerdict
 from strop.stats.interval import Interval
-from strop.verbs import paper
 from strop.table import Table
 from strop.verbs import groupeval as study
+from strop.verbs import paper
 from strop.verbs.groupeval import (
     BESIDE_GED,
     SETTINGS,
