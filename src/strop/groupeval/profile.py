@@ -173,11 +173,6 @@ class Profile:
         return json.loads(self.files[SCHEMA])
 
     @property
-    def schema_hash(self) -> str:
-        """SHA-256 of the schema's file."""
-        return sha256(self.files[SCHEMA])
-
-    @property
     def system(self) -> str:
         """The system prompt: how to treat the data, then the rubric."""
         return f"{self._text(SYSTEM)}\n{self._text(RUBRIC)}"
