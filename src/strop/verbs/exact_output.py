@@ -23,7 +23,7 @@ from strop.table import Column, Table
 from strop.verbs import paper, parameters, points
 from strop.verbs.families import CHECKPOINTS, MODELS, named_sources, run_folder, smoke_sources
 from strop.verbs.groupeval import PRIMARY, RUBRIC, contrast
-from strop.verbs.paper import PaperItem, beside
+from strop.verbs.paper import beside, item
 from strop.verbs.result import Result
 from strop.verbs.study import SMOKE_NOTE, Sources, Study
 from strop.verbs.verb import Ask, Parameter
@@ -517,16 +517,5 @@ STUDY = Study(
     runs=(CHECKPOINTS, JUDGED, *map(run_folder, MODELS)),
     next=points.judge_command,
     examples=("strop study exact-output --smoke -o runs/exact",),
-    items=(
-        PaperItem(
-            NAME,
-            ("groupeval-exact",),
-            "the same outputs under two evaluators and a judge",
-            "MDLM's and DiDi-Instruct's files, gpt2-large, Qwen/Qwen3-8B-Base, a judge's endpoint "
-            "(afterwards: strop groupeval judge OUT/groupeval), a GPU",
-            _beside,
-            {name: MODELS[name].source for name in NAMES},
-            named=True,
-        ),
-    ),
+    items=(item(NAME, _beside, sources={name: MODELS[name].source for name in NAMES}),),
 )

@@ -25,7 +25,7 @@ from strop.assets import ROOT
 from strop.errors import UserError
 from strop.table import Column, Table
 from strop.verbs import paper, parameters
-from strop.verbs.paper import PaperItem, RowByRow
+from strop.verbs.paper import RowByRow, item
 from strop.verbs.result import Result
 from strop.verbs.study import Sources, Study
 from strop.verbs.verb import Ask, Parameter
@@ -246,11 +246,8 @@ EXACT_REPAIR = Study(
     next=lambda _: "strop theory figure -o figures",
     examples=("strop study exact-repair -o runs/repair",),
     items=(
-        PaperItem(
+        item(
             REPAIR,
-            (REPAIR,),
-            "a perfect model of two bits, and of 280 random targets",
-            "nothing; figures: strop theory figure -o DIR",
             RowByRow(
                 "exact numbers, nothing sampled",
                 (Column("what"),),

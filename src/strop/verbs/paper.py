@@ -1,8 +1,8 @@
 """The paper's tables and figures: what it printed, and which study measures it again.
 
 One YAML file per table or figure in `assets/paper`. Rows are records: settings first, numbers
-after them, in the columns that the file names. A study's record lists the `PaperItem`s that it
-reproduces.
+after them, in the columns that the file names. `assets/reproduced.yaml` says what a run of each
+takes, and a study's record lists those `PaperItem`s that it reproduces.
 
 The paper's numbers beside what was measured: a table of both, and the usual way to fill it.
 """
@@ -135,7 +135,6 @@ class RowByRow:
 FOLDER = ROOT / "paper"
 PUBLIC = "kuleshov-group/mdlm-owt"
 """The only MDLM of the paper that was released."""
-OWN = "train it: strop train {0} -o runs/{0}"
 BUDGETS = tuple(2**k for k in range(11))
 """Of the printed grids; the sweep of the public checkpoint has 2,048 too."""
 
@@ -230,12 +229,16 @@ def table(id: str) -> PaperTable:
     return read_table(path)
 
 
-def read_table(path: Path) -> PaperTable:
-    """A file of printed numbers; its id is the file's name."""
+def _loaded(path: Path) -> Any:
     # The loader in C, where there is one: the grids are long.
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    return yaml.load(path.read_text(encoding="utf-8"), Loader=loader)
+
+
+def read_table(path: Path) -> PaperTable:
+    """A file of printed numbers; its id is the file's name."""
     try:
-        found = PaperTable(**yaml.load(path.read_text(encoding="utf-8"), Loader=loader))
+        found = PaperTable(**_loaded(path))
     except (OSError, UnicodeDecodeError, TypeError, ValueError, yaml.YAMLError) as error:
         raise UserError(
             "This is no table of printed numbers.",
@@ -293,6 +296,25 @@ class PaperItem:
         missing = sum(one is None for one in self.sources.values())
         words = f"strop reproduce {self.id} -o runs/{self.id}" + " --checkpoint PATH" * missing
         return f"{words} {self.flags}".rstrip()
+
+
+@cache
+def declared() -> dict[str, dict[str, Any]]:
+    """What `assets/reproduced.yaml` says of every item."""
+    return _fixed(_loaded(ROOT / "reproduced.yaml"))
+
+
+def _fixed(content: Any) -> Any:
+    if isinstance(content, dict):
+        return {key: _fixed(value) for key, value in content.items()}
+    return tuple(content) if isinstance(content, list) else content
+
+
+def item(
+    id: str, beside: Callable[[Result, Ask, Mapping[str, str]], Table], **more: Any
+) -> PaperItem:
+    """One of `assets/reproduced.yaml`, and how a run is put beside the paper."""
+    return PaperItem(**{"id": id, "tables": (id,), "beside": beside, **declared()[id], **more})
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ from strop.errors import UserError
 from strop.spec import CheckpointSpec, OperatingPoint, SamplerSpec
 from strop.table import Column, Table
 from strop.verbs import paper, parameters
-from strop.verbs.paper import PUBLIC, PaperItem, beside
+from strop.verbs.paper import beside, item
 from strop.verbs.points import TEMPERATURES
 from strop.verbs.result import Result
 from strop.verbs.study import Sources, Study
@@ -615,18 +615,5 @@ STUDY = Study(
     next=lambda ask: f"strop study cost {ask.sources[-1]} -o {quoted(ask.out)}-cost",
     examples=("strop study posterior --steps 2,8 -n 64 -o runs/posterior",),
     beside_cells=beside_cells,
-    items=(
-        PaperItem(
-            "posterior",
-            ("posterior", "late-early"),
-            "sharpening worsens the schedule-matched posterior loss",
-            f"{PUBLIC}, held-out text of OpenWebText, a GPU; an early and a late MDLM-Small of "
-            "your own for the other rows (--checkpoint early=PATH --checkpoint late=PATH)",
-            _beside,
-            {"public": PUBLIC},
-            {"early": EARLY, "late": CHECKPOINT},
-            roles=("public", "early", "late"),
-            flags="--held-out FILE",
-        ),
-    ),
+    items=(item("posterior", _beside),),
 )
