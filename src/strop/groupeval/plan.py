@@ -296,13 +296,10 @@ def make_plan(
     numbers = np.random.default_rng(derive_seed(seed, "groupeval codes")).permutation(len(sources))
     pools = {f"pool-{i:03d}": source for i, source in zip(numbers, sources, strict=True)}
     planted = {code: _planted(s, profile, seed, controls) for code, s in pools.items()}
-    drafts: list[Draft] = []
-    reuse: dict[str, int] = {}
-    if profile.kind == "conditional":  # a sheet per prompt, with every generator's response
-        prompts = range(len(sources[0].texts))
-        drafts += [("plan", 0, i, list(pools), [i] * len(pools), ()) for i in prompts]
+    if profile.kind == "conditional":
+        drafts, reuse = _pairs(pools), {}
     elif profile.kind == "answers":
-        drafts = _prompts(pools)
+        drafts, reuse = _prompts(pools), {}
     else:
         drafts, reuse = _groups(pools, profile, seed, method)
     texts = Texts.freeze(pools, planted)
@@ -338,6 +335,12 @@ def _groups(
             for g, rows in enumerate(part):
                 drafts.append(("plan", p, g, [code] * profile.group_size, rows.tolist(), ()))
     return drafts, reuse
+
+
+def _pairs(pools: dict[str, Source]) -> list[Draft]:
+    """One sheet per prompt, with the response of every generator."""
+    prompts = len(next(iter(pools.values())).texts)
+    return [("plan", 0, i, list(pools), [i] * len(pools), ()) for i in range(prompts)]
 
 
 def _prompts(pools: dict[str, Source]) -> list[Draft]:
