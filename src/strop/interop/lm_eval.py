@@ -218,15 +218,16 @@ class StropLM(LM):
             progress=_Bar(task),
         )[0]
         rows = (pool.ids[time * len(texts) + prompt].tolist() for time, prompt in counted)
-        mask_id = self.model.mask_id
-        answers = (self.codec.decode(up_to_end(row, self._ends), mask_id=mask_id) for row in rows)
-        return list(map(wanted.cut, answers))
+        return [wanted.cut(self._text(row)) for row in rows]
 
     def _canvas(self, name: str, text: str, wanted: Generation) -> Canvas:
         # Questions and programs are full of [[1]]: nothing in them is a mark.
         template = Template(bos=self._bos_of(text), marks=False)
         rows = PromptSet.of([{"prompt": text, "id": name}])
         return resolve(rows, self._reader, template, wanted.length).prompts[0]
+
+    def _text(self, ids: list[int]) -> str:
+        return self.codec.decode(up_to_end(ids, self._ends), mask_id=self.model.mask_id)
 
     @cached_property
     def _reader(self) -> PromptReader:
