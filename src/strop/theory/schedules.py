@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from strop.errors import unknown_name
-from strop.theory.accounting import RateProfile, entropy_of, entropy_profile
+from strop.theory.accounting import entropy_of, entropy_profile
 from strop.theory.sampler import LawProblem, PathLaw, gather, log_output
 from strop.theory.target import CONCENTRATIONS, Array, Target, closed, log_sum, temper, temper_slope
 from strop.theory.temperature import best_temperature, direction, kl_at
