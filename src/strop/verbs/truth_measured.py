@@ -6,6 +6,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations
 from typing import TYPE_CHECKING, Any
 
 from strop.errors import UserError
@@ -22,27 +24,31 @@ if TYPE_CHECKING:
     from strop.prompts import Canvases
 
 Row = dict[str, Any]
-Cell = Mapping[str, Any]
+Facts = dict[str, Any]
 
-PERFECT: dict[str, Mapping[str, Any]] = {"perfect": {}}
 MODELS: dict[str, Mapping[str, Any]] = {
-    **PERFECT,
+    "perfect": {},
     "leaky": {"leak": 0.02},
     "narrow": {"narrow": 100},
-    "early": {"narrow": 100, "leak": 0.02},
+    "narrow-leaky": {"narrow": 100, "leak": 0.02},
     "near": {"near": 1},
 }
 """Denoisers that need no training, by the settings that bend them (docs/language.md)."""
+TRAINED = {"late": "", "early": "-early", "tiny": "-tiny", "causal": "-ar"}
+"""Those that were trained on a language, by what the names of the models that ship end in."""
+NAMES = (*MODELS, *TRAINED)
 
 
 def model_of(ask: Ask, source: str) -> tuple[Model, str]:
-    """A model that needs no training by its name here, or any checkpoint; and its name."""
+    """A model by its name here, or any checkpoint; and its name."""
     from strop.denoisers import load_model
 
     device = ask.engine.at_home(ask["device"])
     if source in MODELS:
         load = {"language": ask["language"], **MODELS[source]}
         return load_model("embedded:perfect", device=device, load=load), source
+    if source in TRAINED:
+        return load_model(f"embedded:{ask['language']}{TRAINED[source]}", device=device), source
     name = source.rpartition(":")[2].rstrip("/").rpartition("/")[2]
     return load_model(source, device=device, dtype=ask["dtype"]), name
 
@@ -65,9 +71,57 @@ def canvases_of_language(model: Model, language: Language) -> Canvases | None:
     return canvases_of(model, [PROMPT], length=language.length)
 
 
-def spec_of(cell: Cell) -> SamplerSpec:
-    """The sampler of a cell."""
-    return SamplerSpec(**cell)
+@dataclass(frozen=True)
+class AfterPrompt:
+    """A network that goes on from a prompt, as a denoiser of the text behind it alone."""
+
+    model: Any
+    prompt: int
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.model, name)
+
+    def hidden(self, ids: Any, sigma: Any) -> Any:
+        """States of texts behind the prompt."""
+        from torch.nn.functional import pad
+
+        return self.model.hidden(pad(ids, (1, 0), value=self.prompt), sigma)
+
+    def logits(self, hidden: Any, sequence: Any, position: Any) -> Any:
+        """Scores at positions of the text."""
+        return self.model.logits(hidden, sequence, position + 1)
+
+
+def after_prompt(model: Model, language: Language) -> Any:
+    """A model as a denoiser of whole texts."""
+    canvases = canvases_of_language(model, language)
+    return model if canvases is None else AfterPrompt(model, language.mask_id + 1)
+
+
+LEVELS, PROFILED, PROFILE_SEED = 32, 128, 77
+"""Of a profile: shares of the text that is seen, texts at each, and which."""
+
+
+def profile_grid(model: Model, language: Language, steps: int) -> tuple[float, ...]:
+    """The reveal masses with the least summed loss, by a model's loss at every share that is seen.
+
+    Rounds pay for a position what the model loses on it before the round: a left Riemann sum of
+    the profile. Texts are not those that anything else is measured on.
+    """
+    import numpy as np
+
+    from strop.instruments.posterior import level_contexts, measure
+    from strop.theory.schedules import price_on_mesh
+
+    ids, denoiser = language.draw(PROFILED, PROFILE_SEED), after_prompt(model, language)
+    texts, losses = np.arange(PROFILED), []
+    for level in range(LEVELS):
+        where = level_contexts(level, LEVELS, seed=0, sequences=texts, length=language.length)
+        losses.append(measure(denoiser, ids, where, [1.0]).masked.mean())
+    inner = price_on_mesh(
+        lambda at: np.interp(at, np.arange(LEVELS) / LEVELS, losses), steps, mesh=8 * LEVELS
+    )
+    return tuple(float(one) for one in np.diff([0.0, *inner, 1.0]))
 
 
 def number(value: Interval | float) -> float:
@@ -75,7 +129,9 @@ def number(value: Interval | float) -> float:
     return value.value if isinstance(value, Interval) else value
 
 
-def rare(_: Ask, language: Language, rows: list[Row], ids: Mapping[str, Any]) -> Iterable[str]:
+def rare(
+    _: Ask, language: Language, rows: list[Row], ids: Mapping[str, Any], __: Facts
+) -> Iterable[str]:
     """How often words occur that are rare in the language, and how often they should."""
     import numpy as np
 
@@ -102,7 +158,9 @@ def soft_overlap(ids: NDArray[np.int64], language: Language) -> float:
     return float(np.minimum(law, np.bincount(modes, weight, len(law)) / len(ids)).sum())
 
 
-def bounds(ask: Ask, language: Language, rows: list[Row], ids: Mapping[str, Any]) -> Iterable[str]:
+def bounds(
+    ask: Ask, language: Language, rows: list[Row], ids: Mapping[str, Any], _: Facts
+) -> Iterable[str]:
     """Which temperature the m-path bound on exact texts names, and which one is the best."""
     from strop.instruments.posterior import path_scores
     from strop.samplers.machinery.grid import reveal_grid
@@ -113,12 +171,12 @@ def bounds(ask: Ask, language: Language, rows: list[Row], ids: Mapping[str, Any]
         2 if ask.smoke else 16,
     )
     for name in dict.fromkeys(row["model"] for row in rows):
-        model: Any = model_of(ask, name)[0]
+        model = after_prompt(model_of(ask, name)[0], language)
         for m in dict.fromkeys(row["steps"] for row in rows):
             mine = [row for row in rows if (row["model"], row["steps"]) == (name, m)]
             taus, masses = (
                 [row["temperature"] for row in mine],
-                reveal_grid(spec_of({"steps": m})).masses,
+                reveal_grid(SamplerSpec(steps=m)).masses,
             )
             lams = [1 / tau for tau in taus]
             got = path_scores(model, texts, masses, paths=most, lams=lams, seed=ask["seed"])
@@ -160,7 +218,9 @@ def control(kind: str, ids: NDArray[np.int64], other: NDArray[np.int64], languag
     return np.concatenate([ids[::2], other[1::2]])
 
 
-def proxies(ask: Ask, language: Language, rows: list[Row], ids: Mapping[str, Any]) -> Iterable[str]:
+def proxies(
+    ask: Ask, language: Language, rows: list[Row], ids: Mapping[str, Any], facts: Facts
+) -> Iterable[str]:
     """Rank correlations of proxies with the truth, over generators and as many controls."""
     import numpy as np
 
@@ -182,12 +242,14 @@ def proxies(ask: Ask, language: Language, rows: list[Row], ids: Mapping[str, Any
     rng = np.random.default_rng(ask["seed"])
     draws = rng.integers(len(pools), size=(200 if ask.smoke else 1000, len(pools)))
     yield f"{len(names)} generators and {len(pools) - len(names)} controls"
+    ranks = facts["ranks"] = {name: {} for name in proxies}
     for name, values in proxies.items():
         said = []
         for what, truths in true.items():
             x, y = np.array(values), np.array(truths)
             rho = float(ranked(x[None], y[None])[0])
             low, high = np.nanquantile(ranked(x[draws], y[draws]), (0.025, 0.975))
+            ranks[name][what] = [rho, float(low), float(high)]
             said.append(f"{what} {rho:.2f} [{low:.2f}, {high:.2f}]")
         yield f"{name}: {', '.join(said)}"
     yield from _fooled(proxies, true, pools, language)
@@ -233,15 +295,42 @@ def _scored(ask: Ask, language: Language, pools: Mapping[str, Any]) -> dict[str,
         for what in ("geq", "ged"):
             values = [number(cells[name][what]) for name in texts]
             proxies[f"{what.upper()}, {judge}"] = values
-    if ask["evaluator"]:
-        from strop.measure.cells import score_texts
-
-        values = []
-        for one in texts.values():
-            found: Any = score_texts(one, ask.evaluator, ["first-document"])[0]
-            values.append(-float(np.log(found.values["pooled"].value)))
-        proxies[f"-log perplexity, {ask['evaluator']}"] = values
+    source = causal_of(ask)
+    if source:
+        proxies[f"-log perplexity, {source}"] = [
+            -float(np.log(perplexity(ask, source, one).value)) for one in texts.values()
+        ]
     return proxies
+
+
+def causal_of(ask: Ask) -> str | None:
+    """The evaluator that was named, or the causal model of the language, if one ships."""
+    from strop.assets import EMBEDDED, embedded_names
+
+    name = ask["language"] + TRAINED["causal"]
+    return ask["evaluator"] or (EMBEDDED + name if name in embedded_names() else None)
+
+
+def perplexity(ask: Ask, source: str, texts: Sequence[str]) -> Interval:
+    """Of texts behind the prompt, under a causal model that was trained on the language."""
+    from strop.language.reading import PROMPT
+    from strop.measure.cells import score_texts
+    from strop.measure.known import known_evaluator
+
+    evaluator = known_evaluator(source, device=ask.engine.at_home(ask["device"]))
+    found: Any = score_texts([f"{PROMPT} {one}" for one in texts], evaluator, ["first-document"])
+    return found[0].values["pooled"]
+
+
+def perplexities(
+    ask: Ask, language: Language, rows: list[Row], ids: Mapping[str, Any], _: Facts
+) -> Iterable[str]:
+    """Every row's perplexity under the causal model."""
+    source = causal_of(ask)
+    for row in rows if source else ():
+        texts = [language.decode(one) for one in ids[row["id"]]]
+        row["perplexity"] = perplexity(ask, source or "", texts)
+    yield f"perplexities are those of {source}" if source else "no causal model reads this language"
 
 
 GROUPED = 64
@@ -274,3 +363,94 @@ def _fooled(
             f"{np.exp(true['diversity'][worst]):.1f} modes), {gap[worst]} of {len(names)} places "
             f"too high: {text[:160]}..."
         )
+
+
+FEWER, LOST = 0.1, 0.1
+"""From which a difference counts: of violations as a share, and in mode entropy."""
+
+
+def truth_of(a: Row, b: Row) -> str:
+    """What is true of a pair, by outputs that no verdict sees: better, worse, mixed, or close."""
+    import numpy as np
+
+    gap = a["violations"].value - b["violations"].value
+    doubt = float(np.hypot(a["violations"].half, b["violations"].half))
+    if abs(gap) - doubt < FEWER * max(a["violations"].value, b["violations"].value):
+        return "close"
+    cleaner, other = (a, b) if gap < 0 else (b, a)
+    lost = float(np.log(other["modes"].value / cleaner["modes"].value))
+    off = float(np.hypot(*(np.log(one["modes"].value / one["modes"].low) for one in (a, b))))
+    if lost - off > LOST:
+        return "mixed"
+    if lost + off > 2 * LOST:
+        return "close"  # whether modes are lost is not known well enough
+    return "better" if cleaner is a else "worse"
+
+
+def verdicts(
+    ask: Ask, language: Language, rows: list[Row], _: Mapping[str, Any], facts: Facts
+) -> Iterable[str]:
+    """What the rules of `strop compare` say of every pair of rows, and how often it is true.
+
+    The evaluator is the law; every side has an eighth of the outputs at each of seven temperatures.
+    """
+    from collections import Counter
+
+    from strop.comparing import compare
+    from strop.comparing.diversity import held_out_diversity
+    from strop.measure.guard import guard
+
+    held = guard(language.length, language.draw(2048, seed=5), source="exact texts")
+    sides = [_side(ask, language, row) for row in rows]
+    assert held.pairs is not None
+    diversity = [held.pairs.diversity(published) for _, published in sides]
+    facts["pairs"], rates = [], {}
+    for a, b in combinations(range(len(rows)), 2):
+        found = held_out_diversity([diversity[a], diversity[b]], held)
+        judged = [] if found is None else [found]
+        one = compare(sides[a][0], sides[b][0], floor=held.threshold, judged=judged).verdict
+        right = truth_of(rows[a], rows[b])
+        how = "right" if one.kind == right else "wrong"
+        how = one.kind if one.kind == "cannot tell" or right == "close" else how
+        rates.setdefault("better or worse" if right in ("better", "worse") else right, Counter())[
+            how
+        ] += 1
+        facts["pairs"].append({"a": a, "b": b, "truth": right, "said": one.kind, "how": how})
+        if how == "wrong":
+            names = [f"{rows[k]['model']} {rows[k]['setting']}" for k in (a, b)]
+            yield f"wrong: {names[0]} against {names[1]} is {right}, {one.kind} was said: {one.why}"
+    for right, counts in rates.items():
+        told = ", ".join(f"{count} {how}" for how, count in counts.most_common())
+        yield f"{right}: {counts.total()} pairs, {told}"
+
+
+def _side(ask: Ask, language: Language, row: Row) -> tuple[Any, Any]:
+    """A row's generator over the temperatures of `compare`, and its outputs as published."""
+    import numpy as np
+
+    from strop.comparing import Sample, Side
+    from strop.comparing.diversity import COPIES, copies
+    from strop.comparing.outputs import seed_of
+    from strop.draw import sample_cells
+    from strop.measure.entropy import entropy
+    from strop.verbs.points import TEMPERATURES
+
+    model, name = model_of(ask, row["model"])
+    samples, n = [], max(ask["n"] // 8, 8)
+    published = np.zeros((0, 0), np.int64)
+    for tau in TEMPERATURES:
+        [pool] = sample_cells(
+            model,
+            [SamplerSpec(**{**row["sampler"], "temperature": tau})],
+            n=n,
+            seed=seed_of(ask["seed"], tau),
+            canvases=canvases_of_language(model, language),
+            out=(ask["pools"] or ask.out) / name,
+            grow=True,
+        )
+        words = pool.ids[:, : language.length].clip(max=language.mask_id)
+        published = words if tau == 1 else published
+        tokens = np.full(n, float(language.length))
+        surprise, spread = -language.log_p(words), entropy(words)
+        samples.append(Sample(surprise, tokens, spread, {COPIES: copies(words)}))
+    return Side(samples, published=samples[TEMPERATURES.index(1.0)]), published
