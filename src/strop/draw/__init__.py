@@ -46,7 +46,7 @@ from strop.store import Cell, Run
 __all__ = ["Progress", "outputs_of", "sample", "sample_cells"]
 
 
-class Drawing(TypedDict, total=False):
+class DrawOptions(TypedDict, total=False):
     """How `sample_cells` draws."""
 
     seed: int
@@ -80,7 +80,7 @@ def sample(
     device: str = "auto",
     dtype: str = "auto",
     engine: Engine | str = LOCAL,
-    **drawing: Unpack[Drawing],
+    **drawing: Unpack[DrawOptions],
 ) -> Pool:
     """Draw n outputs of the generator (denoiser, spec) under a seed; one, if nothing is said.
 

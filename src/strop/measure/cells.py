@@ -300,7 +300,8 @@ def text_tokens(
 ) -> dict[str, NDArray]:
     """Every text's scored tokens one by one; see `token_columns`."""
     check_policies([policy])
-    metric, outputs = perplexity_metric(evaluator, policy, name=TOKENS), _passages(texts, evaluator)
+    metric = perplexity_metric(evaluator, policy, name=TOKENS)
+    outputs = _passages(texts, evaluator)
     # An end marker's text may be read as several tokens, and as one where it ends a document.
     width = 1 + max((len(one.ids) for one in outputs), default=0)
     measured = partial(token_columns, evaluator, metric, width=width, length=0)

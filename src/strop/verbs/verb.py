@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol, Self
 
 from strop.engine.plan import Engine, Progress
-from strop.engine.workers import keep_workers
 from strop.errors import UserError, missing_package, unknown_name, whole_number
 from strop.served.serving import served_as
 from strop.spec.value import Cooling
@@ -382,6 +381,8 @@ class Verb:
             from strop.verbs.dry_run import dry_run
 
             return dry_run(ask)
+        from strop.engine.workers import keep_workers
+
         out = ask.values.get("out")
         asking = served_as(ask.values, Path(out) if out else None)
         with keep_workers() if "engine" in ask.values else nullcontext(), asking:
