@@ -35,7 +35,7 @@ from strop.page.player import players, tokens_of
 from strop.page.tables import judged_series, recognised
 from strop.page.trained import training_part
 from strop.served.address import notes_on
-from strop.spec import MetricSpec
+from strop.spec.measure import MetricSpec
 from strop.store import KINDS, Cell, Mark, Run, read_mark, study_result
 from strop.store.documents import RESULT
 from strop.store.tables import CHANGED, token_ids

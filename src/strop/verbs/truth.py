@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from strop.errors import UserError
-from strop.spec import MOST_STEPS, SamplerSpec, label
+from strop.spec.generator import SamplerSpec, label
+from strop.spec.value import MOST_STEPS
 from strop.stats.interval import Interval
 from strop.table import Column, Table
 from strop.verbs import parameters
@@ -257,8 +258,6 @@ BELOW = (1.0, 0.8, 0.6)
 BENT = ("perfect", "leaky", "narrow", "narrow-leaky", "near")
 CHEAP = (*BENT, "tiny")
 """Those that costly cells are drawn from: a call of the larger networks takes ten times as long."""
-ONE = {**ORDER, "score": "random", "steps": WORDS}
-"""One word a call, in an order that does not look: exact for a perfect model at temperature 1."""
 BOUNDED = {**ORDER, "score": "entropy", "commit": "entropy-bound", "steps": WORDS}
 FLAT = (1.0, 0.9, 0.8, 0.7, 0.6)
 COOLING = ("linear/1/0.6", "linear/0.6/1", "late/1/0.6", "late/0.6/1")
@@ -267,10 +266,10 @@ TAKEN = (
     *({**ORDER, "score": score, "steps": 16} for score in ("random", "confidence")),
     {**BOUNDED, "entropy_bound": 0.5},
     *({**ORDER, "score": s, "steps": 16, "models": ("perfect",)} for s in ("entropy", "margin")),
-    *({**ORDER, "score": s, "steps": 64, "models": ("perfect",)} for s in ("random", "confidence")),
+    {**ORDER, "score": "confidence", "steps": 64, "models": ("perfect",)},
     *({**BOUNDED, "entropy_bound": bound, "models": ("perfect",)} for bound in (1.0, 0.2)),
     {"name": "remdm-cap", "eta": 0.04, "steps": 64, "models": ("perfect",)},
-    {**ORDER, "block_length": 32, "score": "random", "steps": 64, "models": ("perfect",)},
+    {**ORDER, "block_length": 32, "score": "random", "steps": 16, "models": ("perfect",)},
 )
 FROM_LEFT = tuple({"name": "autoregressive", "temperature": t} for t in BELOW)
 """What a causal model can be asked."""
@@ -293,8 +292,7 @@ QUESTIONS: dict[str, TruthQuestion] = {
         (
             *swept((64,), (1.0, 0.8)),
             *swept((256,), (1.0,)),
-            *swept((256,), (0.8,), models=CHEAP),
-            *({**ONE, "temperature": t, "models": CHEAP} for t in (1.0, 0.8)),
+            *swept((1024,), (1.0, 0.8), models=CHEAP),
             *FROM_LEFT,
         ),
         _headline,

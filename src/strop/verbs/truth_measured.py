@@ -11,7 +11,7 @@ from itertools import combinations
 from typing import TYPE_CHECKING, Any
 
 from strop.errors import UserError
-from strop.spec import SamplerSpec
+from strop.spec.generator import SamplerSpec
 from strop.stats.interval import Interval
 from strop.verbs.verb import Ask
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from strop.denoisers import Model
     from strop.language import Language
-    from strop.prompts import Canvases
+    from strop.prompts.canvas import Canvases
 
 Row = dict[str, Any]
 Facts = dict[str, Any]
@@ -270,8 +270,8 @@ def _scored(ask: Ask, language: Language, pools: Mapping[str, Any]) -> dict[str,
     """Every proxy of every pool."""
     import numpy as np
 
-    from strop.groupeval import judge_run
     from strop.groupeval.bootstrap import score
+    from strop.groupeval.judges import judge_run
     from strop.verbs.points import judge_texts
 
     grams = [
@@ -328,11 +328,13 @@ def perplexities(
     """Every row's perplexity under the causal model."""
     source = causal_of(ask)
     for row in rows if source else ():
-        texts = [language.decode(one) for one in ids[row["id"]]]
+        texts = [language.decode(one) for one in ids[row["id"]][:SCORED]]
         row["perplexity"] = perplexity(ask, source or "", texts)
     yield f"perplexities are those of {source}" if source else "no causal model reads this language"
 
 
+SCORED = 256
+"""Outputs of a row that perplexity is of."""
 GROUPED = 64
 """Outputs of a generator that judges and evaluator read."""
 
@@ -396,7 +398,7 @@ def verdicts(
     """
     from collections import Counter
 
-    from strop.comparing import compare
+    from strop.comparing.compare import compare
     from strop.comparing.diversity import held_out_diversity
     from strop.measure.guard import guard
 
@@ -428,9 +430,9 @@ def _side(ask: Ask, language: Language, row: Row) -> tuple[Any, Any]:
     """A row's generator over the temperatures of `compare`, and its outputs as published."""
     import numpy as np
 
-    from strop.comparing import Sample, Side
     from strop.comparing.diversity import COPIES, copies
     from strop.comparing.outputs import seed_of
+    from strop.comparing.side import Sample, Side
     from strop.draw import sample_cells
     from strop.measure.entropy import entropy
     from strop.verbs.points import TEMPERATURES
