@@ -13,10 +13,10 @@ import torch
 import yaml
 from called import Called
 
-from strop.assets import ROOT
+from strop.assets import ROOT, embedded_path
 from strop.denoisers import load_model
 from strop.errors import UserError
-from strop.verbs import paper
+from strop.verbs import certify, paper
 from strop.verbs.certify import FEW, FOLDER, chosen, published
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "denoisers"))
@@ -89,6 +89,20 @@ def test_another_evaluator_is_found(call: Called, tmp_path: Path) -> None:
     told = result(tmp_path / "out")["tables"]["files"]["rows"]
     files = {row["what"]: row["verdict"] for row in told}
     assert files["evaluator"] == files["SHA-256 of the evaluator"] == "differs"
+
+
+def test_a_directory_is_no_public_name(call: Called, tmp_path: Path) -> None:
+    """The stated evaluator from a folder of one's own: its hash is compared, its name is not."""
+    folder = embedded_path("embedded:tales-ar")
+    words = ("--published", card(tmp_path), "--evaluator", folder, "-n", 2)
+    code, found, _ = call("models", "certify", SMALL, *words, "-o", tmp_path / "out")
+    assert code == 0
+    files = {row["what"]: row["verdict"] for row in found["tables"]["files"]["rows"]}
+    assert files["evaluator"] == "cannot tell"
+    assert files["SHA-256 of the evaluator"] == "agrees"
+    told = (None, "gpt2"), ("gpt2", None), ("gpt2", "gpt2"), ("gpt2", "gpt2-large")
+    verdicts = [certify._file_verdict(*one) for one in told]
+    assert verdicts == ["not published", "cannot tell", "agrees", "differs"]
 
 
 @pytest.fixture

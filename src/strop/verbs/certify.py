@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from strop.assets import EMBEDDED, ROOT, known_models
 from strop.errors import CheckFailed, UserError
 from strop.rng import derive_seed
-from strop.spec import OperatingPoint, SamplerSpec
+from strop.spec.generator import OperatingPoint, SamplerSpec
 from strop.stats.interval import LEVEL, Interval
 from strop.stats.published import Gap, gap, holm, verdicts
 from strop.table import Column, Table
@@ -236,23 +236,37 @@ def _files(mine: Published, model: Any, ask: Ask) -> list[dict[str, Any]]:
     network = getattr(model, "network", None)
     size = None if network is None else sum(p.numel() for p in network.parameters())
     evaluator = ask.evaluator.spec
+    folder = Path(ask["evaluator"]).expanduser()
     told = mine.facts
     said = {
         "SHA-256 of the weights": (_short(told.get("sha256")), _short(model.spec.sha256)),
         "weights": (told.get("weights"), model.spec.weights),
         "parameters": (told.get("parameters"), size),
         "tokens": (mine.length, model.length),
-        "evaluator": (mine.evaluator, evaluator.name),
+        "evaluator": (mine.evaluator, folder if folder.is_dir() else evaluator.name),
         "SHA-256 of the evaluator": (
             _short(told.get("evaluator_sha256")),
             _short(evaluator.sha256),
         ),
     }
-    rows = []
-    for what, (wanted, found) in said.items():
-        verdict = "not published" if wanted is None else "agrees" if wanted == found else "differs"
-        rows.append({"what": what, "published": wanted, "found": found, "verdict": verdict})
-    return rows
+    return [
+        {
+            "what": what,
+            "published": wanted,
+            "found": str(found) if isinstance(found, Path) else found,
+            "verdict": _file_verdict(wanted, found),
+        }
+        for what, (wanted, found) in said.items()
+    ]
+
+
+def _file_verdict(wanted: Any, found: Any) -> str:
+    """A directory on this machine has no public name: the numbers say what it holds."""
+    if wanted is None:
+        return "not published"
+    if found is None or isinstance(found, Path):
+        return "cannot tell"
+    return "agrees" if wanted == found else "differs"
 
 
 def _short(digest: str | None) -> str | None:

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from strop.errors import UserError
-from strop.spec import MOST_STEPS, SamplerSpec, label
+from strop.spec.generator import SamplerSpec, label
+from strop.spec.value import MOST_STEPS
 from strop.stats.interval import Interval
 from strop.table import Column, Table
 from strop.verbs import parameters
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 
     from strop.denoisers import Model
     from strop.language import Language
-    from strop.prompts import Canvases
+    from strop.prompts.canvas import Canvases
 
 Row = dict[str, Any]
 Rows = Sequence[Row]
