@@ -13,9 +13,8 @@ from strop.checkpoints.config import SHAPES
 from strop.denoisers import device, load_model
 from strop.denoisers.base import NEG_INFINITY, carry_over
 from strop.denoisers.bidirectional_load import first_device
-from strop.denoisers.device import head_rows, on_host, upload_rows
+from strop.denoisers.device import head_rows, on_host, resolve_device, resolve_dtype, upload_rows
 from strop.denoisers.dit import DiT, Rotary
-from strop.denoisers.load import resolve_device, resolve_dtype
 from strop.denoisers.network import cast_products, filled
 from strop.draw.worker import MOST, ModelJob, largest_batch, unit_of_auto, what_to_load
 from strop.engine import Engine, rays
