@@ -101,7 +101,9 @@ def test_where_the_command_itself_loads_a_model(monkeypatch: pytest.MonkeyPatch)
     """Nowhere, for workers on GPUs; a cluster is asked, and none is started for the question."""
     joined: list[str | None] = []
     monkeypatch.setattr(cluster, "join", joined.append)
-    monkeypatch.setattr(cluster, "machines", lambda: [{"Resources": {"CPU": 4.0}}, {"Resources": gpu}])
+    monkeypatch.setattr(
+        cluster, "machines", lambda: [{"Resources": {"CPU": 4.0}}, {"Resources": gpu}]
+    )
     gpu = {"CPU": 4.0, "GPU": 1.0}
     assert Engine.of().at_home("cuda:1") == "cuda:1"
     assert Engine.of(devices="cpu:2").at_home("cuda") == "cpu"
