@@ -443,7 +443,7 @@ def _on_documents(
         elif (
             one.record is DIVERSITY and rows.held_out and (ids := documents(cut, rows)) is not None
         ):
-            columns = {DIVERSITY.name: rows.held_out.shares(ids)}
+            columns = {DIVERSITY.name: rows.held_out.shares(ids, len(rows))}
         if columns is not one.columns:
             changed[place] = PartialScore.of(one.record, one.metric, one.index, columns, rows)
     return changed, found
@@ -488,7 +488,7 @@ class PartialScore:
         """
         raw = {one.column.name: one.of(columns, rows) for one in record.aggregates}
         answered = index % prompts if prompts else index
-        by_prompt = 1 < len(np.unique(answered)) < len(index)
+        by_prompt = prompts is not None and 1 < len(np.unique(answered)) < len(index)
         if by_prompt:
             raw = {
                 name: clustered(one, answered) if isinstance(one, Statistic) else one

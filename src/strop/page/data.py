@@ -241,6 +241,11 @@ class Report:
         """Of all groups."""
         return [cell for group in self.groups for cell in group.cells]
 
+    @property
+    def measured(self) -> bool:
+        """Whether its cells have any numbers: what is shown while they are computed has none."""
+        return any(cell.measured.parts for cell in self.cells)
+
     @cached_property
     def metrics(self) -> dict[MetricSpec, str]:
         """Every metric that a cell was measured by, with what tells it from its like.

@@ -52,7 +52,7 @@ def drawings(report: Report) -> list[Drawing]:
     with matplotlib.rc_context({**STUDY_STYLE, "text.parse_math": False}):
         found = [
             drawing
-            for i, group in enumerate(report.groups, 1)
+            for i, group in enumerate(report.groups if report.measured else (), 1)
             for drawing in _of_group(i, group, first, name)
         ]
         for i, series in enumerate(report.series, 1):

@@ -57,6 +57,8 @@ if TYPE_CHECKING:
 
 
 INDEX = "index"
+WHOLE = 2**17
+"""Rows that are read at a time where all of them are kept."""
 
 
 class _File:
@@ -348,7 +350,8 @@ class Cell:
 
         names = None if columns is None else list(dict.fromkeys(["index", *columns]))
         empty = output_table([], self.spec)
-        return pa.concat_tables([empty.select(names or empty.column_names), *self.rows(names)])
+        found = self.rows(names, rows=WHOLE)
+        return pa.concat_tables([empty.select(names or empty.column_names), *found])
 
     def pool(self, n: int | None = None) -> Pool:
         """The outputs 0 .. n - 1 (all that there are, by default)."""
