@@ -14,6 +14,7 @@ from dataclasses import dataclass, fields
 from html import escape
 from typing import TYPE_CHECKING, Any
 
+from strop.spec.value import Cooling
 from strop.stats.interval import Interval
 
 if TYPE_CHECKING:
@@ -346,8 +347,6 @@ KEYS = {one.name for one in fields(Interval)}
 
 def plain(content: Any) -> Any:
     """With every interval and schedule in it, however deep, as JSON has it."""
-    from strop.spec import Cooling
-
     if isinstance(content, Interval):
         return content.document()
     if isinstance(content, Cooling):
@@ -368,7 +367,5 @@ def revived(content: Any) -> Any:
     if isinstance(content, list):
         return [revived(value) for value in content]
     if isinstance(content, str) and content.startswith(("linear/", "late/")):
-        from strop.spec import Cooling
-
         return Cooling.of(content)
     return content

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from strop.assets import EMBEDDED, ROOT, known_models
 from strop.errors import CheckFailed, UserError
 from strop.rng import derive_seed
-from strop.spec import OperatingPoint, SamplerSpec
+from strop.spec.generator import OperatingPoint, SamplerSpec
 from strop.stats.interval import LEVEL, Interval
 from strop.stats.published import Gap, gap, holm, verdicts
 from strop.table import Column, Table

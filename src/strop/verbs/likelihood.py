@@ -36,7 +36,7 @@ def _run(ask: Ask) -> Result:
     from strop.instruments.posterior import path_scores
     from strop.measure.heldout import read_rows
     from strop.samplers.machinery.grid import reveal_grid
-    from strop.spec import SamplerSpec
+    from strop.spec.generator import SamplerSpec
 
     file = Path(ask["held_out"] or HELD_OUT)
     model = load_denoiser(ask.sources[0], device=ask["device"], dtype=ask["dtype"])

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from strop.assets import CHECKPOINT, EMBEDDED, HELD_OUT
 from strop.engine.plan import all_parts
 from strop.errors import UserError
-from strop.spec import CheckpointSpec, OperatingPoint, SamplerSpec
+from strop.spec.generator import CheckpointSpec, OperatingPoint, SamplerSpec
 from strop.table import Column, Table
 from strop.verbs import paper, parameters
 from strop.verbs.paper import beside, item

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from strop.errors import UserError
-from strop.spec import MOST_STEPS, OUTPUT_LIMIT, SEED_LIMIT
+from strop.spec.value import MOST_STEPS, OUTPUT_LIMIT, SEED_LIMIT
 from strop.verbs import paper
 from strop.verbs.parameters import ENGINE
 from strop.verbs.result import Result, grid
