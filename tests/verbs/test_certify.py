@@ -221,7 +221,7 @@ def test_wrong_input_is_refused_in_words(tmp_path: Path) -> None:
     content = yaml.safe_load((FOLDER / "tales-tiny.yaml").read_text())
     for rows in ([], content["rows"][:1] * 2):
         broken.write_text(yaml.safe_dump({**content, "id": "broken", "rows": rows}))
-        with pytest.raises(UserError, match="no rows|cell twice"):
+        with pytest.raises(UserError, match=r"no rows|cell twice"):
             published(str(broken))
     broken.write_text(
         "{id: broken, label: x, kind: table, caption: x, columns: [steps], rows: [[1]]}"
