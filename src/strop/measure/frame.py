@@ -46,7 +46,8 @@ from strop.measure.metric import (
     metrics,
     no_interval,
 )
-from strop.spec import CellSpec, MetricSpec, OperatingPoint
+from strop.spec.generator import CellSpec, OperatingPoint
+from strop.spec.measure import MetricSpec
 from strop.stats.interval import LEVEL, Interval
 from strop.stats.jackknife import jackknife
 from strop.stats.resample import Statistic, clustered, interval_of, ratio, sums_of

@@ -48,7 +48,8 @@ from strop.measure.entropy import entropy, prefix_entropy
 from strop.measure.heldout import Vocabulary, plain_texts, read_rows, read_texts
 from strop.measure.metric import PoolRows, Rows
 from strop.measure.spans import END_OF_TEXT
-from strop.spec import GeneratorSpec, SpanPolicy
+from strop.spec.generator import GeneratorSpec
+from strop.spec.measure import SpanPolicy
 from strop.stats.interval import LEVEL, Interval
 from strop.store import Run
 

@@ -20,6 +20,7 @@ from strop.groupeval.judgments import Judgments, load_judgments
 from strop.measure.frame import Measured, read_run
 from strop.measure.guard import Guard
 from strop.page.data import (
+    RATINGS,
     AuditPart,
     CellGroup,
     Look,
@@ -36,7 +37,7 @@ from strop.page.player import players, tokens_of
 from strop.page.tables import beside_each_other, judged_series, recognised
 from strop.page.trained import training_part
 from strop.served.address import notes_on
-from strop.spec import MetricSpec
+from strop.spec.measure import MetricSpec
 from strop.store import KINDS, Cell, Mark, Run, read_mark, study_result
 from strop.store.documents import RESULT
 from strop.store.tables import CHANGED, token_ids
@@ -51,8 +52,6 @@ ROOM = "runs"
 """Where a comparison keeps the runs of its sides."""
 SAMPLER = "sampler-"
 """How the audit's files of chosen samplers begin; the rule's name follows."""
-RATINGS = Path("ratings", "human.jsonl")
-"""In a run, what a person said of its outputs on a page."""
 TIMES = ("started", "ended", "when")
 MOST_OUTPUTS = 1024
 """Of each cell, whose texts a page may hold unless it is told otherwise."""

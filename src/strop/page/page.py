@@ -33,7 +33,7 @@ from strop.page.tables import (
     output_columns,
     pool_table,
 )
-from strop.spec import OperatingPoint
+from strop.spec.generator import OperatingPoint
 from strop.stats.interval import value_of
 from strop.table import Table
 from strop.version import __version__

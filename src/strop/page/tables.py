@@ -24,7 +24,7 @@ from strop.measure.frame import SMALL, Measured, cut_notes
 from strop.measure.metric import metrics
 from strop.page.data import CellGroup, JudgedSeries, Report, Shown, listed, value_of
 from strop.page.evidence import rater
-from strop.spec import MetricSpec
+from strop.spec.measure import MetricSpec
 from strop.table import Column, Pivot, Table
 
 if TYPE_CHECKING:

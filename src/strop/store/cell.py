@@ -21,7 +21,8 @@ import numpy as np
 from strop.disk import CLAIM, TEMPORARY, claimed, disk, locked, shared, write
 from strop.errors import UserError
 from strop.pool import Output, Pool, counted, filler
-from strop.spec import CellSpec, MetricSpec, label
+from strop.spec.generator import CellSpec, label
+from strop.spec.measure import MetricSpec
 from strop.store.documents import (
     COST,
     FORMAT,

@@ -14,8 +14,10 @@ from typing import TYPE_CHECKING, Any
 
 from strop.assets import CHECKPOINT
 from strop.errors import StropError
-from strop.records import SAMPLERS, default_sampler
-from strop.spec import CellSpec, CheckpointSpec, GeneratorSpec, SamplerSpec, Spec
+from strop.records.family import default_sampler
+from strop.records.sampler import SAMPLERS
+from strop.spec.generator import CellSpec, CheckpointSpec, GeneratorSpec, SamplerSpec
+from strop.spec.value import Spec
 from strop.stats.interval import Interval, value_of
 from strop.table import Column, Table
 from strop.verbs import paper, parameters
@@ -71,7 +73,7 @@ class CostCell(Spec):
 def _run(ask: Ask) -> Result:
     from strop.denoisers import load_model
     from strop.denoisers.base import usable_length
-    from strop.denoisers.load import resolve_device
+    from strop.denoisers.device import resolve_device
     from strop.engine.plan import WORKERS
     from strop.engine.provenance import new_session
 

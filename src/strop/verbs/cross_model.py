@@ -18,8 +18,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
 
 from strop.assets import CHECKPOINT
-from strop.records import FAMILIES, SAMPLERS
-from strop.spec import MOST_STEPS, OperatingPoint, SamplerSpec
+from strop.records.family import FAMILIES
+from strop.records.sampler import SAMPLERS
+from strop.spec.generator import OperatingPoint, SamplerSpec
+from strop.spec.value import MOST_STEPS
 from strop.stats.interval import Interval, value_of
 from strop.table import Column, Pivot, Table
 from strop.verbs import families, groupeval, paper, parameters, posterior, study

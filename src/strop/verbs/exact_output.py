@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING, Any
 
 from strop.engine.plan import all_parts
 from strop.errors import UserError
-from strop.spec import OperatingPoint, SpanPolicy
+from strop.spec.generator import OperatingPoint
+from strop.spec.measure import SpanPolicy
 from strop.table import Column, Table
 from strop.verbs import paper, parameters, points
 from strop.verbs.families import CHECKPOINTS, MODELS, named_sources, run_folder, smoke_sources

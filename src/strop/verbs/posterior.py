@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from strop.assets import CHECKPOINT, EMBEDDED, HELD_OUT
 from strop.engine.plan import all_parts
 from strop.errors import UserError
-from strop.spec import CheckpointSpec, OperatingPoint, SamplerSpec
+from strop.spec.generator import CheckpointSpec, OperatingPoint, SamplerSpec
 from strop.table import Column, Table
 from strop.verbs import paper, parameters
 from strop.verbs.paper import beside, item
@@ -71,7 +71,7 @@ def _run(ask: Ask) -> Result:
             home = ask.engine.at_home(ask["device"])
             denoiser = load_denoiser(source, device=home, dtype=ask["dtype"])
             length = usable_length(denoiser, length)
-            rows = read_rows(file, denoiser, length=length, most=ask["n"])
+            rows = read_rows(file, denoiser, length=length, most=ask["n"], least=2)
             if first is None:
                 first = rows
                 _tell(ask, rows, file, length)
