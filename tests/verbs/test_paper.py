@@ -340,7 +340,7 @@ def test_cells_beside_a_loss_are_its_own_at_1_over_sharpened(monkeypatch):
         for m in (2, 8)
     ]
     found, _ = posterior.beside_cells(
-        Result(facts={"checkpoints": both}, more={"contrasts": Table("", (), rows)}), cells
+        Result(facts=facts, more={"contrasts": Table("", (), rows)}), cells
     )
     assert [(r["checkpoint"], r["steps"], r["ratio"]) for r in found.rows] == [
         ("a", 2, 3.0),
