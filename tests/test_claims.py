@@ -12,6 +12,7 @@ import pytest
 import make_claims
 from strop.cli.main import build
 from strop.verbs import paper
+from strop.verbs.truth import QUESTIONS
 
 ROOT = Path(__file__).parents[1]
 CLAIMS = make_claims.claims()
@@ -52,6 +53,8 @@ def runs(command: str) -> bool:
         return f"\n{rest[0]}:" in (ROOT / "Makefile").read_text(encoding="utf-8")
     if first != "strop":
         return (ROOT / (rest[0] if first == "python" else first)).is_file()
+    if "--question" in rest and rest[rest.index("--question") + 1] not in QUESTIONS:
+        return False
     here: Any = build()
     while rest and getattr(here, "commands", {}):
         here = here.commands.get(rest[0])
