@@ -62,7 +62,7 @@ def _short(row: Mapping[str, Any]) -> str:
     words = row["setting"].removeprefix("blockwise ")
     for word in (" float64", "block_length=0", "commit=entropy-bound", "tau=1 ", "score="):
         words = words.replace(word, "")
-    if row["sampler"]["settings"].get("block_length"):
+    if row["sampler"].get("settings", {}).get("block_length"):
         words += " in blocks"
     return " ".join(words.removesuffix("tau=1").split())
 
