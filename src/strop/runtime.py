@@ -15,6 +15,7 @@ SETTING = ("OMP_WAIT_POLICY", "PASSIVE")
 OWN = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "KMP_BLOCKTIME", "KMP_LIBRARY")
 """Whoever has set one of these has decided."""
 
+
 def wait_asleep() -> None:
     """Have threads sleep while they wait, unless the user has said how they should."""
     if not any(name in os.environ for name in OWN):

@@ -11,7 +11,6 @@ from __future__ import annotations
 import signal
 import sys
 
-
 # <malloc.h>: the parameters' numbers, and values that fit a C int.
 MALLOC = {
     -3: 32 * 2**20,  # M_MMAP_THRESHOLD: its largest value; beyond it pieces are always returned

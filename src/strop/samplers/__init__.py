@@ -17,8 +17,7 @@ from strop.denoisers.base import CausalModel, Denoiser, Model, PaddingDenoiser
 from strop.errors import UserError
 from strop.pool import OnStep, Output
 from strop.prompts.canvas import Canvases
-from strop.records.family import default_sampler
-from strop.records.sampler import SAMPLERS
+from strop.records.record import SAMPLERS, default_sampler
 from strop.registry import resolve
 from strop.rng import derive_seed
 from strop.samplers.machinery.dense import DenseRun, DenseSampler

@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from strop.assets import CHECKPOINT
 from strop.errors import StropError
-from strop.records.family import default_sampler
-from strop.records.sampler import SAMPLERS
+from strop.records.record import SAMPLERS, default_sampler
 from strop.spec.generator import CellSpec, CheckpointSpec, GeneratorSpec, SamplerSpec
 from strop.spec.value import Spec
 from strop.stats.interval import Interval, value_of
