@@ -101,9 +101,10 @@ def read_rows(
     rows = rows[:most]
     if len(rows) < least:
         raise UserError(
-            "No held-out row is long enough.",
+            "Too few held-out rows are long enough.",
             where=path,
-            got=f"{short} rows, all of fewer than {length} tokens",
+            got=f"{len(rows)} of {length} tokens, {short} shorter",
+            expected=f"{least} or more",
             fix="use longer texts, or a smaller `length`",
         )
     return HeldOutRows(
