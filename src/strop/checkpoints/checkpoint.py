@@ -175,12 +175,15 @@ def _read_path(
     source: str, path: Path, weights: Literal["ema", "raw"] | None, revision: str | None
 ) -> Checkpoint:
     file = _weights_file(path) if path.is_dir() else path
-    beside = _config_beside(file)
-    config, family = flat_config(beside, file.parent / "config.json"), family_of_config(beside)
+    said = file.parent / "config.json"
+    with opening(said):
+        exists = said.exists()
+    beside = read_json_object(said) if exists else {}
+    config, family = flat_config(beside, said), family_of_config(beside)
     if file.suffix.lower() in _TORCH:
         kind = weights or "ema"
-        tensors, own, said, modules = _read_training_file(file, kind)
-        config, family, files = {**config, **own}, said or family, [file]
+        tensors, own, named, modules = _read_training_file(file, kind)
+        config, family, files = {**config, **own}, named or family, [file]
     elif file.suffix.lower() == ".safetensors" or file.name == hub.INDEX:
         shards = hub.shard_names(file) if file.name == hub.INDEX else [file.name]
         files = [file.parent / name for name in shards]
@@ -257,13 +260,6 @@ def _weights_file(directory: Path) -> Path:
             fix=f"pass the file itself: {directory / found[0]}",
         )
     return directory / found[0]
-
-
-def _config_beside(file: Path) -> dict[str, Any]:
-    path = file.parent / "config.json"
-    with opening(path):
-        exists = path.exists()
-    return read_json_object(path) if exists else {}
 
 
 def _read_safetensors(files: list[Path]) -> dict[str, Tensor]:

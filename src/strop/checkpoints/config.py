@@ -41,9 +41,13 @@ def didi_modules(
     tensors: dict[str, Tensor], where: Path, weights: Literal["ema", "raw"]
 ) -> tuple[dict[str, Tensor], Modules]:
     """The student (averaged, or as trained) of a whole state dict, and the networks besides."""
-    found = modules_of(tensors)
+    networks: Modules = {}
+    for key, tensor in tensors.items():
+        network, dot, rest = key.partition(".")
+        if dot:  # a single tensor beside them, such as a running mean, is no network
+            networks.setdefault(network, {})[rest] = tensor
     name = "student_ema" if weights == "ema" else "backbone"
-    if name not in found:
+    if name not in networks:
         other = "backbone" if weights == "ema" else "student_ema"
         choice = "raw" if weights == "ema" else "ema"
         raise UserError(
@@ -51,12 +55,12 @@ def didi_modules(
             if weights == "ema"
             else "The checkpoint holds no student as it was trained, only its average.",
             where=where,
-            got=f"the networks {few(list(found))}",
+            got=f"the networks {few(list(networks))}",
             expected=f"keys that start with '{name}.'",
-            fix=f"ask for `weights={choice}`" if other in found else "check that it is complete",
+            fix=f"ask for `weights={choice}`" if other in networks else "check that it is complete",
         )
     places = {DISCRIMINATOR: "discriminator", BASE: "backbone"}
-    return found[name], {ours: found[its] for ours, its in places.items() if its in found}
+    return networks[name], {k: networks[its] for k, its in places.items() if its in networks}
 
 
 BUFFER = "rotary_emb.inv_freq"
@@ -88,19 +92,6 @@ def backbone_only(tensors: dict[str, Tensor], where: Path, *, bare: bool) -> dic
             stacklevel=2,
         )
     return {k.removeprefix(prefix): v for k, v in tensors.items() if k.startswith(prefix)}
-
-
-def modules_of(tensors: dict[str, Tensor]) -> dict[str, dict[str, Tensor]]:
-    """The networks of a file that holds several, by name, with bare keys.
-
-    A single tensor beside them, such as a running mean, is no network and is left out.
-    """
-    modules: dict[str, dict[str, Tensor]] = {}
-    for key, tensor in tensors.items():
-        name, dot, rest = key.partition(".")
-        if dot:
-            modules.setdefault(name, {})[rest] = tensor
-    return modules
 
 
 Sizes = dict[str, tuple[int, ...]]

@@ -185,9 +185,14 @@ class BlockCausal(TransformerDenoiser):
             # A query that sees nothing would be no number; nobody sees what it computes.
             own = columns[first:, None] == columns
             mask = mask | (own & ~mask.any(-1, keepdim=True))
+        mask = mask.expand(len(ids), -1, -1, -1)
+        if self.network.config._attn_implementation == "eager":  # adds, where sdpa selects
+            dtype = self.network.get_input_embeddings().weight.dtype
+            added = torch.zeros(mask.shape, dtype=dtype, device=mask.device)
+            mask = added.masked_fill(~mask, torch.finfo(dtype).min)
         found = self.network.base_model(
             input_ids=ids,
-            attention_mask=self._usable(mask.expand(len(ids), -1, -1, -1)),
+            attention_mask=mask,
             position_ids=columns[None, first:],
             past_key_values=slots,
             use_cache=slots is not None,
@@ -195,12 +200,3 @@ class BlockCausal(TransformerDenoiser):
         if slots is not None:
             slots.done()
         return found.last_hidden_state.to(ids.device), slots
-
-    def _usable(self, mask: Tensor) -> Tensor:
-        """The mask as the attention kernel takes it: eager attention adds, sdpa selects."""
-        if self.network.config._attn_implementation != "eager":
-            return mask
-        dtype = self.network.get_input_embeddings().weight.dtype
-        return torch.zeros(mask.shape, dtype=dtype, device=mask.device).masked_fill(
-            ~mask, torch.finfo(dtype).min
-        )

@@ -339,7 +339,11 @@ def save_network(
         config = RELEASE.written(shape, end_of_text)
         tensors = {stored_name(key): value for key, value in tensors.items()}
     else:
-        config = _causal_config(module.network.config)
+        # What `AutoModelForCausalLM` reads: it says float32 whatever is stored, so that the library
+        # computes in it.
+        config = module.network.config.to_dict()
+        config |= {"architectures": [type(module.network).__name__], "dtype": "float32"}
+        config.pop("_name_or_path", None)  # where it was read from is nobody's business
         tensors = {k: v for k, v in tensors.items() if k != "lm_head.weight"}  # it is the embedding
         end = "<|endoftext|>"
         settings = {
@@ -352,18 +356,6 @@ def save_network(
         texts["tokenizer_config.json"] = json.dumps(settings, indent=2) + "\n"
     stored = {key: value.detach().to("cpu", dtype) for key, value in tensors.items()}
     write_checkpoint(directory, Layout(config, {}, prefix, texts=texts), stored)
-
-
-def _causal_config(config: Any) -> dict[str, Any]:
-    """What `AutoModelForCausalLM` reads.
-
-    It says float32 whatever is stored, so that the library computes in it.
-    """
-    from transformers import LlamaForCausalLM
-
-    whole = {**config.to_dict(), "architectures": [LlamaForCausalLM.__name__], "dtype": "float32"}
-    whole.pop("_name_or_path", None)  # where it was read from is nobody's business
-    return whole
 
 
 def begin_with(module: Trainable, source: str, codec: TextCodec) -> str:

@@ -81,6 +81,8 @@ def stopping(world: int) -> Iterator[Stop]:
 
 RESUME, PLOT = "resume.pt", "loss.png"
 CHECKPOINTS, SHARDS = "checkpoints", "shards"
+KEPT = "kept"
+"""A file in a checkpoint that the schedule keeps."""
 STATE = ("step", "seconds", "window", "weights", "average", "updates", "optimizer", "spec")
 """What a resume state holds, as `strop.training.loop` makes it."""
 
@@ -191,12 +193,12 @@ class TrainingRun:
                 raise
             sync_folder(final.parent)
 
-    def remove_checkpoint(self, step: int) -> None:
-        """Drop one that the schedule does not keep."""
-        path = self.checkpoints().get(step)
-        if path is not None:
-            with disk(path):
-                shutil.rmtree(path)
+    def drop_checkpoints(self, newest: int) -> None:
+        """Drop all but this one and those that the schedule keeps."""
+        for step, path in self.checkpoints().items():
+            if step != newest and not (path / KEPT).exists():
+                with disk(path):
+                    shutil.rmtree(path)
 
     def save_resume(self, state: dict[str, Any], spec: TrainSpec) -> None:
         """Replace the resume state, whole, with the hash of its content."""

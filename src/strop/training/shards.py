@@ -188,11 +188,6 @@ class Shards:
             if found != expected:
                 raise _damaged(self.directory / name, f"SHA-256 {found}", f"SHA-256 {expected}")
 
-    @property
-    def tokenizer_json(self) -> bytes:
-        """The tokenizer's file."""
-        return (self.directory / TOKENIZER).read_bytes()
-
 
 def write_index(path: Path, rows: NDArray[np.int64]) -> None:
     """Which rows count, as .npy."""
