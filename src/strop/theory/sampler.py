@@ -248,9 +248,9 @@ class LawProblem:
         return grid_paths(self.grid, self.target.L)
 
 
-def path_log_law(tables: NDArray, law: PathLaw, rows: slice = slice(None)) -> NDArray:
+def path_log_law(tables: NDArray, law: PathLaw) -> NDArray:
     """log Q^S(x): shape `(..., paths, outputs)`, with the leading axes of `tables`."""
-    return gather(tables, law.rounds[rows], law.contexts[rows])
+    return gather(tables, law.rounds, law.contexts)
 
 
 def gather(tables: NDArray, rounds: NDArray, contexts: NDArray) -> NDArray:
