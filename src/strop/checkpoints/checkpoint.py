@@ -95,8 +95,8 @@ def read_checkpoint(
     """
     if weights not in (None, "ema", "raw"):
         raise unknown_name("choice of weights", str(weights), ["ema", "raw"])
-    found = source if isinstance(source, Located) else locate(source, revision)
-    return _read_path(found.source, found.path, weights, found.revision)
+    located = source if isinstance(source, Located) else locate(source, revision)
+    return _read_path(located.source, located.path, weights, located.revision)
 
 
 def locate(source: str | os.PathLike[str], revision: str | None) -> Located:
@@ -241,8 +241,8 @@ def _weights_file(directory: Path) -> Path:
     canonical = [name for name in (hub.WEIGHTS, hub.INDEX) if name in names]
     if not canonical:
         refuse_training_run(directory)
-    found = canonical or [n for n in names if Path(n).suffix.lower() in _SUFFIXES]
-    if not found:
+    weights = canonical or [n for n in names if Path(n).suffix.lower() in _SUFFIXES]
+    if not weights:
         raise UserError(
             "The directory holds no weights.",
             where=directory,
@@ -251,15 +251,15 @@ def _weights_file(directory: Path) -> Path:
             + ", ".join(_SUFFIXES),
             fix="check the path, or finish the download",
         )
-    if len(found) > 1:
+    if len(weights) > 1:
         raise UserError(
             "The directory holds several weight files.",
             where=directory,
-            got=few(found),
+            got=few(weights),
             expected="one",
-            fix=f"pass the file itself: {directory / found[0]}",
+            fix=f"pass the file itself: {directory / weights[0]}",
         )
-    return directory / found[0]
+    return directory / weights[0]
 
 
 def _read_safetensors(files: list[Path]) -> dict[str, Tensor]:

@@ -338,14 +338,14 @@ def _check_vocabulary(checkpoint: Checkpoint, shape: DiTShape) -> None:
 
 def check_tensors(tensors: dict[str, Tensor], wanted: Sizes, where: Path, shape: DiTShape) -> None:
     """Refuse a network whose tensors are not the wanted ones, or not finite numbers."""
-    sizes = {key: tuple(one.shape) for key, one in tensors.items() if key != BUFFER}
+    sizes = {key: tuple(tensor.shape) for key, tensor in tensors.items() if key != BUFFER}
     whole = [f"{k} ({t.dtype})" for k, t in tensors.items() if not t.is_floating_point()]
-    found = unlike(sizes, wanted, {"not floating point": whole})
-    if found:
+    different = unlike(sizes, wanted, {"not floating point": whole})
+    if different:
         raise UserError(
             "The checkpoint's tensors are not those of a diffusion transformer of this shape.",
             where=where,
-            got=found,
+            got=different,
             expected=f"{len(wanted)} tensors for {shape.n_blocks} blocks of width "
             f"{shape.hidden_dim} and a vocabulary of {shape.vocab_size}",
             fix="check that the file is complete and of the family it is taken for",

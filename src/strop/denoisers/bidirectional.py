@@ -128,14 +128,14 @@ class Bidirectional(TransformerDenoiser):
             position = columns - starts[:, None]
             seen = first + ids.shape[1] if slots is None else slots.reach or ids.shape[1]
             mask = (torch.arange(seen, device=ids.device) >= starts[:, None]).long()
-        found = self.network.base_model(
+        output = self.network.base_model(
             input_ids=ids,
             attention_mask=mask,
             position_ids=position,
             past_key_values=slots,
             use_cache=slots is not None,
         )
-        return found.last_hidden_state.to(ids.device)
+        return output.last_hidden_state.to(ids.device)
 
 
 def _check_window(ids: Tensor, start: int, memory: KeysAndValues, keep: Keep) -> None:
@@ -190,7 +190,7 @@ class BlockCausal(TransformerDenoiser):
             dtype = self.network.get_input_embeddings().weight.dtype
             added = torch.zeros(mask.shape, dtype=dtype, device=mask.device)
             mask = added.masked_fill(~mask, torch.finfo(dtype).min)
-        found = self.network.base_model(
+        output = self.network.base_model(
             input_ids=ids,
             attention_mask=mask,
             position_ids=columns[None, first:],
@@ -199,4 +199,4 @@ class BlockCausal(TransformerDenoiser):
         )
         if slots is not None:
             slots.done()
-        return found.last_hidden_state.to(ids.device), slots
+        return output.last_hidden_state.to(ids.device), slots

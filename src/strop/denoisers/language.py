@@ -108,8 +108,8 @@ class LanguageDenoiser(Timeless):
         if self.near > 0:
             weights = weights + self.near * self.believed.weights(rows, alone=True)
         padded = np.concatenate([weights, np.zeros((1, len(rows)))])
-        found = padded[self._index[: ids.shape[1]]].transpose(2, 0, 1)
-        return upload(np.ascontiguousarray(found), self.device)
+        gathered = padded[self._index[: ids.shape[1]]].transpose(2, 0, 1)
+        return upload(np.ascontiguousarray(gathered), self.device)
 
     def logits(self, hidden: Tensor, sequence: Tensor, position: Tensor) -> Tensor:
         """Logarithms of the laws; the mask column is zero and SUBS rules it out."""

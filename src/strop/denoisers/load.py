@@ -82,7 +82,7 @@ class LoadRecipe:
     def model(self, device: str) -> Model:
         """Load it once more, on a device."""
         names = ("revision", "weights", "family", "dtype", "load")
-        return load_model(self.source, device=device, **{one: getattr(self, one) for one in names})
+        return load_model(self.source, device=device, **{key: getattr(self, key) for key in names})
 
 
 DTYPES = ("float32", "bfloat16", "float16")
@@ -258,8 +258,8 @@ def resolve_dtype(name: str, device: torch.device, *, public: str | None = None)
     if name == PUBLIC and public is not None:
         return public if public == PUBLIC else resolve_dtype(public, device)
     if name not in DTYPES:
-        known = ["auto", *DTYPES, *([PUBLIC] if public else [])]
-        raise unknown_name("network dtype", name, known, where="`dtype`")
+        names = ["auto", *DTYPES, *([PUBLIC] if public else [])]
+        raise unknown_name("network dtype", name, names, where="`dtype`")
     if name != "float32" and device.type == "cpu":
         # Seen: an eighth of float32's speed, and on one machine an illegal instruction.
         raise UserError(

@@ -124,13 +124,13 @@ def _exact_minimiser(problem: LawProblem, m: int) -> float:
 
     values = exact_bound(problem, LAMS, m)
     k = int(np.clip(values.argmin(), 1, LAMS.size - 2))
-    found: Any = minimize_scalar(
+    optimum: Any = minimize_scalar(
         lambda lam: exact_bound(problem, [lam], m)[0],
         bounds=(LAMS[k - 1], LAMS[k + 1]),
         method="bounded",
         options={"xatol": 1e-5},
     )
-    return float(found.x)
+    return float(optimum.x)
 
 
 def _captured(problem: LawProblem, lams: Array | list[float], least: float) -> Array:

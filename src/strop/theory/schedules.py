@@ -280,7 +280,7 @@ def price_optimal_grid(target: Target, rounds: int) -> Array:
         grad = values[:-2] - values[1:-1] + (a[2:] - a[1:-1]) * slope(a[1:-1])
         return float(np.diff(a) @ values[:-1]), grad
 
-    found = minimize(
+    optimum = minimize(
         price,
         start,
         jac=True,
@@ -288,7 +288,7 @@ def price_optimal_grid(target: Target, rounds: int) -> Array:
         bounds=[(1e-6, 1 - 1e-6)] * (rounds - 1),
         options={"ftol": 1e-16, "gtol": 1e-12},
     )
-    inner = np.sort(found.x) if found.fun <= price(start)[0] else start
+    inner = np.sort(optimum.x) if optimum.fun <= price(start)[0] else start
     return closed(inner)
 
 

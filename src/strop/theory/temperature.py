@@ -73,7 +73,7 @@ def solve_lp(f: ArrayLike, g: ArrayLike, threshold: float) -> Collapse:
     from scipy.optimize import linprog
 
     cost, score = _scores(f, g, threshold)
-    found = linprog(
+    solution = linprog(
         cost,
         A_ub=-score[None, :],
         b_ub=[-threshold],
@@ -82,9 +82,9 @@ def solve_lp(f: ArrayLike, g: ArrayLike, threshold: float) -> Collapse:
         bounds=(0, None),
         method="highs-ds",
     )
-    if found.status != 0:
-        raise UserError("The linear program has no solution.", got=found.message)
-    return Collapse(float(found.fun), np.asarray(found.x, dtype=float))
+    if solution.status != 0:
+        raise UserError("The linear program has no solution.", got=solution.message)
+    return Collapse(float(solution.fun), np.asarray(solution.x, dtype=float))
 
 
 def two_outputs(f: ArrayLike, g: ArrayLike, threshold: float) -> Collapse:
@@ -338,13 +338,13 @@ def _refined(problem: LawProblem, low: float, high: float) -> float:
     if output_slope(problem, low) < 0 < output_slope(problem, high):
         root: Any = brentq(lambda lam: output_slope(problem, lam), low, high, xtol=1e-13)
         return float(root)
-    found: Any = minimize_scalar(
+    optimum: Any = minimize_scalar(
         lambda log_lam: output_errors(problem, np.exp([log_lam]))[0],
         bounds=(np.log(low), np.log(high)),
         method="bounded",
         options={"xatol": 1e-10},
     )
-    return float(np.exp(found.x))
+    return float(np.exp(optimum.x))
 
 
 def _riemann(values: Array, problem: LawProblem) -> float:

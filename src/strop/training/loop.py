@@ -371,15 +371,15 @@ class TrainingProcess:
         if fabric.world_size > 1:
             whole = fabric.all_reduce(torch.from_numpy(losses).to(fabric.device), reduce_op="sum")
             losses = whole.cpu().numpy()
-        told = summary(losses, self.corpus.held_out, self.form, self.codec)
+        held_out = summary(losses, self.corpus.held_out, self.form, self.codec)
         if self.first:
-            self.run.measure({"kind": "held_out", "step": self.state.step, **vars(told)})
-        loss = told.nats_per_token
+            self.run.measure({"kind": "held_out", "step": self.state.step, **vars(held_out)})
+        loss = held_out.nats_per_token
         self.progress.say(
             f"step {self.state.step}: held out {loss.value:.4f} nats per token "
-            f"{loss.span('.4f')}, perplexity {told.perplexity.value:.1f}"
+            f"{loss.span('.4f')}, perplexity {held_out.perplexity.value:.1f}"
         )
-        return told
+        return held_out
 
     def _save(self, kept: bool) -> None:
         """A loadable checkpoint, then the resume state, then older ones go."""

@@ -332,9 +332,9 @@ def save_network(
         shape, prefix = module.network.shape, "backbone."
         config = flat_names(shape) if module.block is None else layout(shape, module.block).config
     elif isinstance(module, BothWays):
-        own = module.network.config
-        fields = {ours: getattr(own, theirs) for ours, theirs in FIELDS.items()}
-        theta = float(own.rope_parameters["rope_theta"])
+        network_config = module.network.config
+        fields = {ours: getattr(network_config, theirs) for ours, theirs in FIELDS.items()}
+        theta = float(network_config.rope_parameters["rope_theta"])
         shape = TransformerShape(**fields, rope_theta=theta, mask_id=module.mask_id)
         config = RELEASE.written(shape, end_of_text)
         tensors = {stored_name(key): value for key, value in tensors.items()}
@@ -380,9 +380,9 @@ def begin_with(module: Trainable, source: str, codec: TextCodec) -> str:
         )
     network: Any = model.network  # pyright: ignore[reportAttributeAccessIssue]
     # What sizes of weights do not show: a network with other heads would take them and be wrong.
-    theirs, mine = _unseen(network), _unseen(module.network)
-    if theirs != mine:
-        raise _unfit("shape", source, _told(theirs), _told(mine))
+    theirs, wanted = _unseen(network), _unseen(module.network)
+    if theirs != wanted:
+        raise _unfit("shape", source, _told(theirs), _told(wanted))
     weights = network.state_dict()
     ours = {name: tuple(value.shape) for name, value in module.network.state_dict().items()}
     for name in sorted({*ours, *weights}):

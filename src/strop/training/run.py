@@ -159,12 +159,12 @@ class TrainingRun:
         if not path.is_file():
             return None
         try:
-            found = parsed(path)
-            if not isinstance(found, dict):
+            content = parsed(path)
+            if not isinstance(content, dict):
                 raise ValueError("it does not hold an object")
         except ValueError as error:
             raise _damaged(path, error) from None
-        return revived(found)
+        return revived(content)
 
     def finish(self, result: dict[str, Any]) -> None:
         """Write the final numbers."""
@@ -172,8 +172,8 @@ class TrainingRun:
 
     def checkpoints(self) -> dict[int, Path]:
         """Loadable checkpoints by step."""
-        found = (self.path / CHECKPOINTS).glob("step-*")
-        numbered = {path.name.removeprefix("step-"): path for path in sorted(found)}
+        folders = (self.path / CHECKPOINTS).glob("step-*")
+        numbered = {path.name.removeprefix("step-"): path for path in sorted(folders)}
         return {int(step): path for step, path in numbered.items() if step.isdecimal()}
 
     @contextmanager
@@ -242,12 +242,12 @@ def content_hash(content: Any) -> str:
             digest.update(flat.view(torch.uint8).numpy().data)
         elif isinstance(value, dict):
             take(list(value))
-            for one in value.values():
-                take(one)
+            for part in value.values():
+                take(part)
         elif isinstance(value, (list, tuple)):
             digest.update(f"{len(value)}:".encode())
-            for one in value:
-                take(one)
+            for part in value:
+                take(part)
         else:
             digest.update(f"{value!r};".encode())
 
