@@ -192,6 +192,20 @@ def all_logits(denoiser: Denoiser, ids: Tensor, sigma: Tensor | None) -> Tensor:
     )
 
 
+def exact_spec(
+    family: str, sha256: str, length: int, mask_id: int, **more: float
+) -> CheckpointSpec:
+    """Of a law that is its own weights; the mask is the token after its last."""
+    return CheckpointSpec(
+        family=family,
+        sha256=sha256,
+        weights="exact",
+        shape={"vocab_size": mask_id + 1, "length": length, "mask_id": mask_id, **more},
+        network_dtype="float64",
+        normalisation_dtype="float64",
+    )
+
+
 class Timeless:
     """What denoisers have in common that predict tokens at masks and see no noise level."""
 
