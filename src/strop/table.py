@@ -99,7 +99,7 @@ class Column:
         if isinstance(value, int):
             return f"{value:,}"
         if self.digits is None:
-            return f"{value:g}"
+            return f"{value:g}".replace("-", "−")
         places = max(self.digits - 2, 0)
         told = f"{100 * value:.{places}f}%" if self.percent else number(value, self.digits)
         return f"+{told}" if self.signed and value > 0 else told

@@ -176,6 +176,33 @@ def test_the_public_numbers_are_those_of_the_paper() -> None:
     assert len(duo.cells) == 6
 
 
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"perplexity": None},
+        {"perplexity": 0.5},
+        {"perplexity": "many"},
+        {"entropy": -4.0},
+        {"perplexity_error": -0.1},
+        {"perplexity_error": "big"},
+        {"entropy_error": 0.0},
+        {"outputs": 0},
+        {"outputs": -3},
+        {"outputs": "many"},
+        {"evaluator": 5},
+        {"sha256": 5},
+        {"length": -1},
+    ],
+)
+def test_numbers_that_cannot_be_compared_with_are_named(
+    tmp_path: Path, changes: dict[str, Any]
+) -> None:
+    with pytest.raises(UserError, match="cannot be compared") as told:
+        published(str(card(tmp_path, **changes)))
+    [name] = changes
+    assert name.removesuffix("_error") in str(told.value.got)
+
+
 def test_wrong_input_is_refused_in_words(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="No numbers of this checkpoint"):
         published("somebody/something")
@@ -187,6 +214,15 @@ def test_wrong_input_is_refused_in_words(tmp_path: Path) -> None:
         published(str(broken))
     with pytest.raises(UserError, match="no table of printed numbers"):
         published(str(tmp_path / "absent.yaml"))
+    for content in ("", "- 1", "{id: broken, label: x, kind: table, rows: [[.nan]]}"):
+        broken.write_text(content)
+        with pytest.raises(UserError, match="no table of printed numbers"):
+            published(str(broken))
+    content = yaml.safe_load((FOLDER / "tales-tiny.yaml").read_text())
+    for rows in ([], content["rows"][:1] * 2):
+        broken.write_text(yaml.safe_dump({**content, "id": "broken", "rows": rows}))
+        with pytest.raises(UserError, match=r"no rows|cell twice"):
+            published(str(broken))
     broken.write_text(
         "{id: broken, label: x, kind: table, caption: x, columns: [steps], rows: [[1]]}"
     )

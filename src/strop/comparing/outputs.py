@@ -22,8 +22,7 @@ from numpy.typing import NDArray
 from strop.comparing.scored import Scored
 from strop.comparing.side import Sample
 from strop.errors import UserError
-from strop.records.family import default_sampler
-from strop.records.sampler import SAMPLERS
+from strop.records.record import SAMPLERS, default_sampler
 from strop.rng import derive_seed
 from strop.spec.generator import SamplerSpec, swept
 from strop.store import Folder
@@ -42,6 +41,8 @@ KINDS: tuple[Kind, ...] = ("checkpoint", "pool", "texts")
 SPACE = ("temperature=0.7:1.1:0.05",)
 """What is searched where nothing else is said."""
 CELL = "@"
+NEAR = {"calls": 0.05, "seconds": 0.1}
+"""Shares within which costs count as equal."""
 FEWEST = 8
 """Outputs of a side: fewer have no interval to speak of."""
 

@@ -29,7 +29,7 @@ from strop.language import Language
 from strop.language.grammar import PRESETS
 from strop.language.law import MASK, joined
 from strop.language.reading import remember
-from strop.records.sampler import Setting
+from strop.records.record import Setting
 
 SETTINGS = {
     "leak": Setting("the share of a word at a random place", 0.0),

@@ -7,7 +7,7 @@ together), or cannot be told: few outputs must not pass for agreement.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -37,6 +37,10 @@ FEW = (16, 64)
 """Budgets of a paper's table that are drawn unless others are named: they are cheap."""
 NUMBERS = {"perplexity": 0.05, "entropy": 0.005}
 """What is compared, and half a unit of its last printed digit."""
+LEAST = {"perplexity": 1.0, "entropy": 0.0}
+TOLD: dict[str, type] = dict.fromkeys(("checkpoint", "evaluator", "sha256", "weights"), str)
+TOLD |= {"evaluator_sha256": str, "parameters": int, "outputs": int, "length": int}
+"""What a card says for all of its rows, and what each must be."""
 CELL = ("steps", "temperature", "precision")
 SMALL = EMBEDDED + "tales-tiny"
 COLUMNS = (
@@ -121,6 +125,14 @@ def _card(table: paper.PaperTable) -> Published:
             expected="settings: checkpoint, evaluator, outputs; columns: "
             + ", ".join((*CELL, *NUMBERS)),
         )
+    if wrong := next(_unusable(table), None):
+        raise UserError(
+            "The published numbers cannot be compared with.",
+            where=table.id,
+            got=wrong,
+            expected="rows of perplexities from 1 and entropies from 0, each cell once, errors "
+            "above 0; whole numbers above 0 for outputs, length, parameters; words for the rest",
+        )
     facts = {
         k: told[k] for k in ("sha256", "weights", "parameters", "evaluator_sha256") if k in told
     }
@@ -129,6 +141,24 @@ def _card(table: paper.PaperTable) -> Published:
     }
     span = told.get("span", "first-document")
     return Published(told["checkpoint"], told["evaluator"], span, told.get("length"), facts, cells)
+
+
+def _unusable(table: paper.PaperTable) -> Iterator[str]:
+    """What on a card is no number or name of its kind."""
+    for name, kind in TOLD.items():
+        value = table.settings.get(name)
+        unlike = type(value) is not kind or not value or (kind is int and value < 0)
+        if value is not None and unlike:
+            yield f"{name}: {value!r}"
+    cells = [tuple(row[k] for k in CELL) for row in table.records()]
+    if len(set(cells)) < max(1, len(cells)):
+        yield "no rows" if not cells else "a cell twice"
+    for cell, row in zip(cells, table.records(), strict=True):
+        for name, least in LEAST.items():
+            error = row.get(f"{name}_error")
+            numbers = type(row[name]) in (int, float) and type(error) in (int, float, type(None))
+            if not numbers or row[name] < least or (error is not None and error <= 0):
+                yield f"{name} {row[name]!r}, error {error!r}, at {cell}"
 
 
 def _wanted(ask: Ask) -> Published:

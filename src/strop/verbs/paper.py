@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 import yaml
-from pydantic import BaseModel, ConfigDict, model_validator
+from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 
 from strop.assets import ROOT
 from strop.errors import UserError, unknown_name
@@ -176,7 +176,7 @@ class PaperTable(BaseModel):
         stray = sorted(set(self.units) - set(self.columns))
         if wrong or stray or len(set(self.columns)) < len(self.columns):
             raise UserError(
-                "A table of the paper is damaged.",
+                "A table of printed numbers is damaged.",
                 where=self.id,
                 got=f"the row {wrong[0]}" if wrong else f"units of {stray} or a column twice",
                 expected="one value per column: " + ", ".join(self.columns),
@@ -242,17 +242,22 @@ def _loaded(path: Path) -> Any:
 def read_table(path: Path) -> PaperTable:
     """A file of printed numbers; its id is the file's name."""
     try:
-        found = PaperTable(**_loaded(path))
-    except (OSError, UnicodeDecodeError, TypeError, ValueError, yaml.YAMLError) as error:
+        found = PaperTable.model_validate(_loaded(path))
+    except (OSError, UnicodeDecodeError, ValueError, yaml.YAMLError) as error:
+        got = str(error).splitlines()[0]
+        if isinstance(error, ValidationError):
+            first = error.errors()[0]
+            place = ".".join(map(str, first["loc"][:3])) or "the file"
+            got = f"{place}: {first['input']!r}"
         raise UserError(
             "This is no table of printed numbers.",
             where=path,
-            got=str(error).splitlines()[0],
+            got=got,
             expected="a file such as those of strop/assets/published",
         ) from None
     if found.id != path.stem:
         raise UserError(
-            "A table of the paper is damaged.",
+            "A table of printed numbers is damaged.",
             where=path,
             got=found.id,
             expected=f"the id {path.stem}",
