@@ -164,7 +164,8 @@ class Paged:
                 texts = zip(table["index"].to_pylist(), self._texts(table), strict=True)
                 found += [number for number, text in texts if words in text]
             else:
-                there = pc.match_substring(table["text"], words, ignore_case=True)
+                how = pc.MatchSubstringOptions(words, ignore_case=True)
+                there = pc.call_function("match_substring", [table["text"]], how)
                 found += table["index"].filter(there).to_pylist()
             if time.monotonic() > end:
                 return np.array(found, np.int64), False
