@@ -21,7 +21,7 @@ from strop.errors import UserError, unknown_name
 from strop.records import SAMPLERS
 from strop.spec import CheckpointSpec, OperatingPoint, SamplerSpec, Spec
 from strop.table import Column, Table
-from strop.verbs import graded, parameters
+from strop.verbs import parameters
 from strop.verbs.points import load, points
 from strop.verbs.result import Result
 from strop.verbs.study import Sources, Study
@@ -58,6 +58,22 @@ LAW_NOTE = (
 COST_NOTE = (
     "Positions are rows of the network, the head not counted. The ratio of seconds is this "
     "machine's, and small networks on a CPU save less than their positions."
+)
+RIGHT, RIGHT_BY_SEED = "right", "right_by_seed"
+GRADED = (
+    Column("accuracy", percent=True, digits=3),
+    Column(
+        "gain",
+        "minus no cache",
+        percent=True,
+        signed=True,
+        digits=3,
+        help="Accuracy minus that without a cache, over the same problems.",
+    ),
+)
+TASK_NOTE = (
+    "Accuracy by the task's first filter; its difference from no cache is over the same problems, "
+    "with a 95% interval over problems."
 )
 
 
@@ -180,7 +196,7 @@ def _run(ask: Ask) -> Result:
 def _found(ask: Ask, model: Denoiser) -> Result:
     from strop.denoisers.base import usable_length
 
-    grader = graded.grader_of(ask, model)
+    grader = grader_of(ask, model)
     usual = None if grader is None else grader.task.length
     room = usable_length(model, ask["length"] or usual)
     prompts = _prompts(ask, model, room, grader)
@@ -195,7 +211,7 @@ def _found(ask: Ask, model: Denoiser) -> Result:
     table = Table(title, _columns(rows), rows)
     more = {"calls": Table("By call within a block", CALL_COLUMNS, steps, shown=False)}
     notes = (*(() if ask.sources else (RANDOM_NOTE,)), LAW_NOTE, COST_NOTE)
-    notes += () if grader is None else (graded.TASK_NOTE,)
+    notes += () if grader is None else (TASK_NOTE,)
     facts = {"checkpoint": model.spec.model_dump(mode="json"), "prompts": len(prompts)}
     return Result(ask.said(length=room), table, more, facts, notes)
 
@@ -269,17 +285,15 @@ def _graded(found: Compared, model: Denoiser, grader: Grader | None) -> dict[str
     from strop.instruments.blocks import OTHER
 
     plain, other = found.outputs[NONE], found.outputs[OTHER]
-    by_seed = None if grader is None else graded.right_answers(grader, model, other.ids)
+    by_seed = None if grader is None else right_answers(grader, model, other.ids)
 
     def table(cache: str) -> pa.Table:
         outputs = found.outputs[cache]
         made = _table(outputs, plain.ids, other.ids, found.laws.get(cache))
         if grader is None:
             return made
-        right = graded.right_answers(grader, model, outputs.ids)
-        return made.append_column(graded.RIGHT, [right]).append_column(
-            graded.RIGHT_BY_SEED, [by_seed]
-        )
+        right = right_answers(grader, model, outputs.ids)
+        return made.append_column(RIGHT, [right]).append_column(RIGHT_BY_SEED, [by_seed])
 
     return {cache: table(cache) for cache in (NONE, *CACHES)}
 
@@ -306,6 +320,46 @@ def _table(outputs: Any, plain: NDArray, other: NDArray, laws: Any) -> pa.Table:
     return pa.table({**shown, **{name: list(table) for name, table in tables.items()}})
 
 
+# ---------------------------------------------------------------- answers to a task
+
+
+def grader_of(ask: Ask, model: Denoiser) -> Grader | None:
+    """Who says which outputs are right; None without a task."""
+    if ask["task"] is None:
+        return None
+    from strop.tasks import TASKS, ready
+    from strop.tasks.cell_grades import Grader
+    from strop.tasks.running import decided, entrant_of
+
+    task, entrant = TASKS[ask["task"]], entrant_of(model, ask.sources[0], None, None)
+    ask.note(decided(entrant))
+    return Grader(task, entrant, ready(task))
+
+
+def right_answers(grader: Grader, model: Denoiser, ids: NDArray) -> NDArray[np.float64]:
+    """Which outputs answer their problems rightly."""
+    import numpy as np
+
+    from strop.measure.metric import PASSED
+
+    codec: Any = model.codec
+    texts = [codec.decode(row.tolist(), mask_id=model.mask_id) for row in ids]
+    found = grader.columns(np.arange(len(ids)), texts, ids)
+    right = np.zeros(len(ids))  # a verdict that was lost is none for the answer
+    right[found["index"]] = found[f"{PASSED}{grader.task.filters[0].name}"]
+    return right
+
+
+def accuracies(
+    mine: NDArray[np.float64], plain: NDArray[np.float64], *, same: bool = False
+) -> dict[str, Any]:
+    """Accuracy with its interval, and its paired difference from no cache."""
+    from strop.stats.resample import intervals, mean
+
+    wanted = {"accuracy": mean(mine)} | ({} if same else {"gain": mean(mine - plain)})
+    return {"gain": None, **intervals(wanted)}
+
+
 # ---------------------------------------------------------------- what is told
 
 
@@ -324,13 +378,13 @@ def _summaries(found: Mapping[str, pa.Table]) -> list[dict[str, Any]]:
         row |= {name: float(mine[name].mean()) for name in ("entropy", "calls", "positions")}
         row["saved"] = 1 - row["positions"] / float(plain["positions"].mean())
         row["time"] = float(mine["seconds"].mean() / plain["seconds"].mean())
-        if graded.RIGHT in mine:
-            row |= graded.accuracies(mine[graded.RIGHT], plain[graded.RIGHT], same=cache == NONE)
+        if RIGHT in mine:
+            row |= accuracies(mine[RIGHT], plain[RIGHT], same=cache == NONE)
         rows.append(row)
     other = intervals({"changed": mean(plain["changed_by_seed"])})["changed"]
     last = {"cache": SEED, "changed": other}
-    if graded.RIGHT in plain:
-        last |= graded.accuracies(plain[graded.RIGHT_BY_SEED], plain[graded.RIGHT])
+    if RIGHT in plain:
+        last |= accuracies(plain[RIGHT_BY_SEED], plain[RIGHT])
     return [*rows, last]
 
 
@@ -394,7 +448,7 @@ COLUMNS = (
 
 def _columns(rows: Sequence[Mapping[str, Any]]) -> tuple[Column, ...]:
     """What was measured, after the fields in which the points differ."""
-    shown = (COLUMNS[0], *graded.GRADED, *COLUMNS[1:]) if "accuracy" in rows[0] else COLUMNS
+    shown = (COLUMNS[0], *GRADED, *COLUMNS[1:]) if "accuracy" in rows[0] else COLUMNS
     fields = [k for k in rows[0] if k not in {one.name for one in shown}]
     differing = [k for k in fields if len({str(row[k]) for row in rows}) > 1]
     names = {"steps": "M", "temperature": "tau"}
@@ -406,7 +460,7 @@ def _draw(result: Result) -> Figure:
     from strop.figures import PALETTE, legend_below, log_y, panels
 
     rows = list(result.more["calls"].rows)
-    told = [c.name for c in result.table.columns if c not in (*COLUMNS, *graded.GRADED)]
+    told = [c.name for c in result.table.columns if c not in (*COLUMNS, *GRADED)]
     dashes: Any = ("-", (0, (4, 1.6)), (0, (1, 1.4)), (0, (6, 1.5, 1, 1.5)))
     kinds = list(dict.fromkeys(tuple((name, row[name]) for name in told) for row in rows))
     figure, axes = panels(2, 4.0)
