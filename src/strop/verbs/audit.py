@@ -268,10 +268,10 @@ def _run(ask: Ask) -> Result:
     others = ask["second_evaluator"]
     evaluators = [ask.evaluator]
     evaluators += [known_evaluator(others, device=home)] if others else []
-    chosen = _points(ask, model.spec.family)
-    plain = chosen.points[0]
+    chosen, left_out = _points(ask, model.spec.family)
+    plain = chosen[0]
     numbers = budgets(model, tuple(counts))
-    cells = [(m, point) for m in numbers for point in chosen.points]
+    cells = [(m, point) for m in numbers for point in chosen]
     n = [counts[m][0] if m in counts else max(c for c, _ in counts.values()) for m, _ in cells]
     drawn = draw(ask, model, cells, ask.folder or ask.out, n=n)
     table = score(ask, model, drawn, evaluators[:1])
@@ -297,7 +297,7 @@ def _run(ask: Ask) -> Result:
         refusals,
         gains,
         fresh,
-        chosen.left_out,
+        left_out,
     )
     _write(ask.out, audit)
     return audit.result(ask, [one.spec.name for one in evaluators])
@@ -332,9 +332,8 @@ def _later(ask: Ask) -> str:
 def _points(ask: Ask, family: str) -> Any:
     """The axes' combinations, the standard first; what is left out is said."""
     usual = {"temperature": sorted(TEMPERATURES, reverse=True) if ask["grid"] else RATES}
-    found = points(family, ask["sampler"], ask["axis"] or {}, usual)
-    ordered = dict.fromkeys((standard(family, ask["axis"]), *found.points))
-    return type(found)(tuple(ordered), found.left_out)
+    found, left_out = points(family, ask["sampler"], ask["axis"] or {}, usual)
+    return list(dict.fromkeys((standard(family, ask["axis"]), *found))), left_out
 
 
 def _choose(table: Frame) -> tuple[dict[str, Selection], dict[str, str]]:

@@ -17,9 +17,13 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from strop.errors import UserError, unknown_name
 from strop.records import SAMPLERS
 from strop.spec import CheckpointSpec, OperatingPoint, SamplerSpec, Spec
+from strop.stats.resample import Statistic, intervals, mean
 from strop.table import Column, Table
 from strop.verbs import parameters
 from strop.verbs.points import load, points
@@ -28,13 +32,10 @@ from strop.verbs.study import Sources, Study
 from strop.verbs.verb import Ask, Parameter
 
 if TYPE_CHECKING:
-    import numpy as np
     import pyarrow as pa
     from matplotlib.figure import Figure
-    from numpy.typing import NDArray
 
     from strop.denoisers.base import Denoiser
-    from strop.instruments.blocks import Compared
     from strop.tasks.cell_grades import Grader
 
 CACHES = ("prefix", "dual")
@@ -182,7 +183,7 @@ def _points(ask: Ask, family: str) -> Sequence[OperatingPoint]:
             "The cache is what this study varies.", where="`axis`", got="cache", fix="leave it out"
         )
     axes.setdefault("precision", ("float64",))
-    return points(family, name, axes, {"temperature": ask["temperature"]}).points
+    return points(family, name, axes, {"temperature": ask["temperature"]})[0]
 
 
 # ---------------------------------------------------------------- what is measured
@@ -272,52 +273,36 @@ def _joined(
     cells: Mapping[str, CacheCell], model: Denoiser, grader: Grader | None, parts: list[pa.Table]
 ) -> list[pa.Table]:
     """The tables of a decoder, graded, from all its batches."""
-    from strop.instruments.blocks import Compared
-
-    found = _graded(Compared.read(parts, CACHES), model, grader)
-    return [
-        found[cache].replace_schema_metadata({"strop.cell": cell.canonical()})
-        for cache, cell in cells.items()
-    ]
-
-
-def _graded(found: Compared, model: Denoiser, grader: Grader | None) -> dict[str, pa.Table]:
-    from strop.instruments.blocks import OTHER
-
-    plain, other = found.outputs[NONE], found.outputs[OTHER]
-    by_seed = None if grader is None else right_answers(grader, model, other.ids)
-
-    def table(cache: str) -> pa.Table:
-        outputs = found.outputs[cache]
-        made = _table(outputs, plain.ids, other.ids, found.laws.get(cache))
-        if grader is None:
-            return made
-        right = right_answers(grader, model, outputs.ids)
-        return made.append_column(RIGHT, [right]).append_column(RIGHT_BY_SEED, [by_seed])
-
-    return {cache: table(cache) for cache in (NONE, *CACHES)}
-
-
-def _table(outputs: Any, plain: NDArray, other: NDArray, laws: Any) -> pa.Table:
-    import numpy as np
     import pyarrow as pa
 
+    from strop.instruments.blocks import OTHER, Compared
     from strop.measure.entropy import entropy
 
-    n = len(outputs.ids)
-    shown = {
-        "changed": (outputs.ids != plain).mean(1),
-        "changed_by_seed": (other != plain).mean(1),
-        "entropy": entropy(outputs.ids),
-        "calls": outputs.calls,
-        "positions": outputs.positions,
-        "seconds": np.full(n, outputs.seconds / n),
-    }
-    tables = {name: np.zeros((n, 1)) for name in ("kl", "moved", "open")}
-    if laws is not None:
-        used = int(laws.open.any(0).nonzero()[0].max()) + 1
-        tables = {name: table[:, :used] for name, table in vars(laws).items()}
-    return pa.table({**shown, **{name: list(table) for name, table in tables.items()}})
+    found = Compared.read(parts, CACHES)
+    plain, other = found.outputs[NONE].ids, found.outputs[OTHER].ids
+    n, by_seed = len(plain), None if grader is None else right_answers(grader, model, other)
+    tables = []
+    for cache, cell in cells.items():
+        outputs, laws = found.outputs[cache], found.laws.get(cache)
+        columns = {
+            "changed": (outputs.ids != plain).mean(1),
+            "changed_by_seed": (other != plain).mean(1),
+            "entropy": entropy(outputs.ids),
+            "calls": outputs.calls,
+            "positions": outputs.positions,
+            "seconds": np.full(n, outputs.seconds / n),
+        }
+        by_call = {name: np.zeros((n, 1)) for name in ("kl", "moved", "open")}
+        if laws is not None:
+            used = int(laws.open.any(0).nonzero()[0].max()) + 1
+            by_call = {name: table[:, :used] for name, table in vars(laws).items()}
+        columns |= {name: list(table) for name, table in by_call.items()}
+        if grader is not None:
+            right = right_answers(grader, model, outputs.ids)
+            columns |= {RIGHT: right, RIGHT_BY_SEED: by_seed}
+        table = pa.table(columns)
+        tables.append(table.replace_schema_metadata({"strop.cell": cell.canonical()}))
+    return tables
 
 
 # ---------------------------------------------------------------- answers to a task
@@ -338,8 +323,6 @@ def grader_of(ask: Ask, model: Denoiser) -> Grader | None:
 
 def right_answers(grader: Grader, model: Denoiser, ids: NDArray) -> NDArray[np.float64]:
     """Which outputs answer their problems rightly."""
-    import numpy as np
-
     from strop.measure.metric import PASSED
 
     codec: Any = model.codec
@@ -354,8 +337,6 @@ def accuracies(
     mine: NDArray[np.float64], plain: NDArray[np.float64], *, same: bool = False
 ) -> dict[str, Any]:
     """Accuracy with its interval, and its paired difference from no cache."""
-    from strop.stats.resample import intervals, mean
-
     wanted = {"accuracy": mean(mine)} | ({} if same else {"gain": mean(mine - plain)})
     return {"gain": None, **intervals(wanted)}
 
@@ -365,8 +346,6 @@ def accuracies(
 
 def _summaries(found: Mapping[str, pa.Table]) -> list[dict[str, Any]]:
     """A row per cache, and one for the same without a cache under another seed."""
-    from strop.stats.resample import intervals, mean
-
     plain = _arrays(found[NONE])
     rows = []
     for cache, table in found.items():
@@ -389,17 +368,11 @@ def _summaries(found: Mapping[str, pa.Table]) -> list[dict[str, Any]]:
 
 
 def _arrays(table: pa.Table) -> dict[str, NDArray[np.float64]]:
-    import numpy as np
-
     return {name: np.array(table[name].to_pylist(), float) for name in table.column_names}
 
 
 def _law_means(mine: Mapping[str, NDArray[np.float64]]) -> dict[str, Any]:
     """Per open position, over all calls: ratios of sums over outputs."""
-    import numpy as np
-
-    from strop.stats.resample import Statistic
-
     if not mine["open"].any():
         return {}
     total = mine["open"].sum(1)

@@ -322,16 +322,11 @@ def _row(told: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _by_model(told: Mapping[str, Any]) -> list[dict[str, Any]]:
+    values = (told[name] for name in ("generators", "success", "cgeq", "auroc_by_generator"))
+    names = ("judge", "task", "model", "success", "cgeq", "auroc")
     return [
-        {
-            "judge": told["judge"],
-            "task": told["task"],
-            "model": model,
-            "success": told["success"][side],
-            "cgeq": told["cgeq"][side],
-            "auroc": told["auroc_by_generator"][side],
-        }
-        for side, model in enumerate(told["generators"])
+        dict(zip(names, (told["judge"], told["task"], *one), strict=True))
+        for one in zip(*values, strict=True)
     ]
 
 
@@ -343,6 +338,9 @@ def _pairs(told: Mapping[str, Any]) -> dict[str, Any]:
 def _paper_rows() -> list[dict[str, Any]]:
     """The paper's table, in the same shape."""
     found = paper.table("conditional")
+    rows = list(map(paper.with_interval, found.records()))
+    for name in ("auroc", "pass_minus_fail"):
+        rows = [paper.with_interval(row, name, f"{name}_") for row in rows]
     return [
         {
             "judge": f"{found.settings['judge']} (paper)",
@@ -354,15 +352,8 @@ def _paper_rows() -> list[dict[str, Any]]:
             **{key: row[key] for key in ("difference", "auroc", "discordant")},
             "lead": row["pass_minus_fail"],
         }
-        for row in map(_with_intervals, found.records())
+        for row in rows
     ]
-
-
-def _with_intervals(row: Mapping[str, Any]) -> dict[str, Any]:
-    row = paper.with_interval(row)
-    for name in ("auroc", "pass_minus_fail"):
-        row = paper.with_interval(row, name, f"{name}_")
-    return row
 
 
 # ---------------------------------------------------------------- the study
@@ -401,8 +392,10 @@ def _run(ask: Ask) -> Result:
     return Result(ask.said(), table, more, facts, tuple(dict.fromkeys(notes)))
 
 
-def _plans(ask: Ask) -> list[Path]:
-    return sorted(one for one in (ask.out / JUDGED).iterdir() if one.is_dir())
+def _next(ask: Ask) -> str:
+    """Judge the first task's answers."""
+    plan = min(one for one in (ask.out / JUDGED).iterdir() if one.is_dir())
+    return f"strop groupeval judge {quoted(plan)} --base-url URL --model NAME"
 
 
 def _check(ask: Ask) -> None:
@@ -425,9 +418,8 @@ def _check(ask: Ask) -> None:
             )
 
 
-def _beside(result: Result, ask: Ask, roles: Mapping[str, str]) -> Table:
+def _beside(result: Result, *_: Any) -> Table:
     """Counts of the check stand in one row; what a judge said stands in a row of that judge."""
-    del ask, roles
     rows: dict[tuple[str, str, str], dict[str, Any]] = {}
 
     def tell(side: str, task: str, judge: str, values: Mapping[str, Any]) -> None:
@@ -448,8 +440,8 @@ def _beside(result: Result, ask: Ask, roles: Mapping[str, str]) -> Table:
     for row in result.table.rows:
         tell("measured", row["task"], row["judge"], _quality(row))
     for one in judged:
-        for side, row in zip("AB", _by_model(one), strict=True):
-            tell("measured", one["task"], one["judge"], {f"AUROC, {side}": row["auroc"]})
+        each = zip(("AUROC, A", "AUROC, B"), one["auroc_by_generator"], strict=True)
+        tell("measured", one["task"], one["judge"], dict(each))
     keys = (Column("task"), Column("what"), Column("judge"))
     unit = "A: LLaDA, B: Dream, or what stands in their place"
     return beside(unit, keys, list(rows.values()))
@@ -503,7 +495,7 @@ STUDY = Study(
     run=_run,
     check=_check,
     runs=(FOLDER, JUDGED),
-    next=lambda ask: f"strop groupeval judge {quoted(_plans(ask)[0])} --base-url URL --model NAME",
+    next=_next,
     examples=(
         "strop study conditional --smoke -o runs/judged",
         "strop study conditional RUN_A RUN_B -o runs/judged",

@@ -20,7 +20,7 @@ from strop.stats.interval import Interval, value_of
 from strop.table import Column, Table
 from strop.verbs import paper, parameters
 from strop.verbs.paper import beside, item
-from strop.verbs.points import SHARPENED, budgets, chosen_points
+from strop.verbs.points import SETTINGS, budgets, chosen_points
 from strop.verbs.result import Result
 from strop.verbs.study import Sources, Study
 from strop.verbs.verb import Ask, Parameter, quoted
@@ -31,8 +31,6 @@ if TYPE_CHECKING:
     from strop.denoisers import Model
     from strop.instruments.cost import Cost
 
-SETTINGS: dict[str, dict[str, Any]] = {"standard": {}, "sharpened": SHARPENED}
-"""The two operating points that the paper compares."""
 IMPLEMENTATIONS = ("dense", "fast")
 GIB = 2**30
 MEASURED = (
@@ -89,7 +87,7 @@ def _run(ask: Ask) -> Result:
     specs, told = _specs(ask, model.spec.family, budgets(model, ask["steps"]), wanted["length"])
     specs, more = with_noise(specs, device.type)
     told = (*told, *more)
-    _note_plan(model, specs, wanted)
+    _note_plan(model, [spec for _, spec in specs], wanted)
     session, weights, place = new_session(model, device), model.spec, str(device)
     del model
     where = f"{session['device_name']}, {place}"
@@ -117,9 +115,7 @@ def _run(ask: Ask) -> Result:
     )
 
 
-def _note_plan(
-    model: Model, specs: Sequence[tuple[str, SamplerSpec]], wanted: Mapping[str, Any]
-) -> None:
+def _note_plan(model: Model, specs: Sequence[SamplerSpec], wanted: Mapping[str, Any]) -> None:
     """In a dry run, note what each implementation would draw: a call of theirs costs other time."""
     from strop.draw import Planned
     from strop.draw.worker import CellDraw
@@ -128,14 +124,10 @@ def _note_plan(
     n = wanted["batch"] * (wanted["warmup"] + wanted["batches"])
     size, length = wanted["batch"], wanted["length"]
     with all_parts() as part:
-        for form in dict.fromkeys(spec.implementation for _, spec in specs):
-            cells = [
-                CellSpec.of(
-                    GeneratorSpec.of(model.spec, spec, length), wanted["seed"], n=n, batch_size=size
-                )
-                for _, spec in specs
-                if spec.implementation == form
-            ]
+        for form in dict.fromkeys(spec.implementation for spec in specs):
+            mine = [spec for spec in specs if spec.implementation == form]
+            made = [GeneratorSpec.of(model.spec, spec, length) for spec in mine]
+            cells = [CellSpec.of(one, wanted["seed"], n=n, batch_size=size) for one in made]
             with part():
                 stop_if_planning(Planned(model, None, [CellDraw(one, n, size) for one in cells]))
 
@@ -151,13 +143,14 @@ def _specs(
         forms = ["fast"]
     lacking = [f"{one} left out: {name} has no such form" for one in ask["implementation"]]
     told = (*told, *(words for words in lacking if words.split()[0] not in forms))
+    whole = {"steps": length} if SAMPLERS[name].causal else {}
     specs = [
-        (setting, point.at(m or length).model_copy(update={"implementation": form}))
+        (setting, point.at(m or length).model_copy(update={"implementation": form, **whole}))
         for m in counts
         for form in forms
         for setting, point in chosen.items()
     ]
-    return [(s, _whole(spec, length)) for s, spec in specs], told
+    return specs, told
 
 
 def with_noise(
@@ -176,10 +169,6 @@ def with_noise(
     return there, (
         f"dense draws its random numbers on {place} (noise: device), as public codes do",
     )
-
-
-def _whole(spec: SamplerSpec, length: int) -> SamplerSpec:
-    return spec.model_copy(update={"steps": length}) if SAMPLERS[spec.name].causal else spec
 
 
 def _row(ask: Ask, setting: str, cell: CostCell, place: str) -> dict[str, Any]:
@@ -313,14 +302,13 @@ def _draw(result: Result) -> Figure:
     return figure
 
 
-def _beside(result: Result, _: Ask, roles: Mapping[str, str]) -> Table:
-    del roles
+def _beside(result: Result, *_: Any) -> Table:
     printed = paper.table("cost").by("setting", "steps")
     rows = []
     for row in result.table.rows:
         # The paper's figure is of the public algorithm, which is the dense one.
-        said = printed.get((row["setting"], row["updates"]), {})
-        said = said if row["implementation"] == "dense" else {}
+        dense = row["implementation"] == "dense"
+        said = printed.get((row["setting"], row["updates"]), {}) if dense else {}
         rows.append(
             {
                 "setting": row["setting"],

@@ -46,10 +46,11 @@ def swept(
     axes = dict(ask["axis"] or {})
     if ask["precision"]:
         axes.setdefault("precision", ask["precision"])
-    found = points.points(model.spec.family, sampler, axes, {"temperature": ask["temperature"]})
-    ordered = sorted(found.points, key=lambda p: p.sampler.precision != "float64")
+    usual = {"temperature": ask["temperature"]}
+    found, left_out = points.points(model.spec.family, sampler, axes, usual)
+    ordered = sorted(found, key=lambda p: p.sampler.precision != "float64")
     cells = [(m, point) for m in points.budgets(model, ask["steps"]) for point in ordered]
-    return points.measure_cells(ask, source, cells, ask.out / folder, model=model), found.left_out
+    return points.measure_cells(ask, source, cells, ask.out / folder, model=model), left_out
 
 
 def _run(ask: Ask) -> Result:
@@ -219,7 +220,6 @@ DIDI_GRIDS = Study(
 )
 
 
-SETTINGS: dict[str, dict[str, Any]] = {"standard": {}, "sharpened": points.SHARPENED}
 SHARPENED_COLUMNS = (
     *points.POINT_COLUMNS,
     Column("perplexity", mark="mark"),
@@ -232,7 +232,7 @@ def _run_sharpened(ask: Ask) -> Result:
     from strop.measure.frame import perplexity_ratio
 
     model = points.load(ask, ask.sources[0])
-    chosen, told = points.named_points(model.spec.family, ask["sampler"], SETTINGS)
+    chosen, told = points.named_points(model.spec.family, ask["sampler"], points.SETTINGS)
     counts = points.budgets(model, ask["steps"])
     cells = [(m, point) for point in chosen.values() for m in counts]
     scored = points.measure_cells(ask, ask.sources[0], cells, ask.out / RUNS[0], model=model)
@@ -255,7 +255,7 @@ def _draw_sharpened(result: Result) -> Figure:
 
     rows = list(result.table.rows)
     figure, [axes] = panels(1, 2.6)
-    for name, colour, style in zip(SETTINGS, PALETTE, ("--", "-"), strict=False):
+    for name, colour, style in zip(points.SETTINGS, PALETTE, ("--", "-"), strict=False):
         mine = [row for row in rows if row["sampler"] == name]
         open_ = below_guard(mine, result.facts["guard"]["threshold"])
         x, y = [p["steps"] for p in mine], [p["perplexity"] for p in mine]

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, replace
 from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -32,6 +32,8 @@ TEMPERATURES = (0.8, 0.85, 0.9, 0.95, 1.0, 1.05, 1.1)
 """The paper's sweep."""
 SHARPENED = {"temperature": 0.9, "precision": "float32"}
 """The paper's sharper setting; a sampler without a fast float32 form takes float64."""
+SETTINGS: dict[str, dict[str, Any]] = {"standard": {}, "sharpened": SHARPENED}
+"""The two operating points that the paper compares."""
 PROFILE, GROUP = "webtext-v1", 8
 UNSEEN = 8
 """Prompts that are kept from a search, if there are so many: fewer say little of other ones."""
@@ -61,7 +63,8 @@ def cell_table(
     `rows` come from `Measured.row`, with more if need be, which `extra` names. With `down` the
     perplexities are spread over a grid, that field going down.
     """
-    fields = [name for name in _fields() if len({str(row.get(name)) for row in rows}) > 1]
+    own = dict.fromkeys(key for facts in SAMPLERS.values() for key in facts.settings)
+    fields = [one for one in (*_shared(), *own) if len({str(row.get(one)) for row in rows}) > 1]
     fields += [one.name for one in extra if one.name not in fields]
     shown = {one.name: one for one in (*POINT_COLUMNS, *extra)}
     columns = [shown["steps"], *(shown.get(name, Column(name, digits=None)) for name in fields)]
@@ -78,21 +81,7 @@ def cell_table(
     return Table(title, tuple(columns), rows, pivot)
 
 
-def _fields() -> list[str]:
-    """Every field that operating points can differ in."""
-    own = dict.fromkeys(key for facts in SAMPLERS.values() for key in facts.settings)
-    return [*_shared(), *own]
-
-
 # ---------------------------------------------------------------- operating points
-
-
-@dataclass(frozen=True)
-class Points:
-    """Operating points, and what was left out of them in words."""
-
-    points: tuple[OperatingPoint, ...]
-    left_out: tuple[str, ...] = ()
 
 
 def standard(family: str, axes: Mapping[str, Sequence[Any]] | None = None) -> OperatingPoint:
@@ -112,8 +101,8 @@ def points(
     sampler: str | None,
     axes: Mapping[str, Sequence[Any]],
     usual: Mapping[str, Sequence[Any]],
-) -> Points:
-    """Every combination of the axes for a family's sampler.
+) -> tuple[tuple[OperatingPoint, ...], tuple[str, ...]]:
+    """Every combination of the axes for a family's sampler, and what was left out in words.
 
     `usual` has the axes that hold unless others are given. Precisions are those that the sampler
     has a fast form for; a setting that one of several samplers lacks is left out for it. Both are
@@ -141,7 +130,7 @@ def points(
         for values in product(*mine.values()):
             spec = SamplerSpec(**{"name": name, **fixed, **dict(zip(mine, values, strict=True))})
             found[OperatingPoint.of(spec)] = None
-    return Points(tuple(found), tuple(told))
+    return tuple(found), tuple(told)
 
 
 def named_points(
@@ -168,8 +157,8 @@ def chosen_points(
     found, told = named_points(family, ask["sampler"], named)
     if not ask["axis"]:
         return found, told
-    along = points(family, ask["sampler"], ask["axis"], {"temperature": (1.0,)})
-    return {str(point): point for point in along.points}, along.left_out
+    along, told = points(family, ask["sampler"], ask["axis"], {"temperature": (1.0,)})
+    return {str(point): point for point in along}, told
 
 
 def _shared() -> list[str]:
@@ -352,19 +341,16 @@ def scorers(ask: Ask, evaluators: Sequence[Evaluator] | None = None, **more: Any
         from strop.measure.known import check_evaluator_name
 
         check_evaluator_name(evaluator)  # hours of drawing come before the first score
-    load = [lambda: ask.evaluator] if evaluators is None else [_just(e) for e in evaluators]
     return Scorers(
-        evaluators=load,
+        evaluators=[lambda: ask.evaluator]
+        if evaluators is None
+        else [lambda one=one: one for one in evaluators],
         engine=ask.engine,
         progress=ask.progress,
         device=ask["device"],
         **({} if named is None else {"spans": (named,)}),
         **more,
     )
-
-
-def _just(evaluator: Evaluator) -> Callable[[], Evaluator]:
-    return lambda: evaluator
 
 
 def score(
