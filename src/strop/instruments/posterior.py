@@ -37,6 +37,7 @@ from functools import partial
 from typing import Any, Literal
 
 import numpy as np
+import pyarrow as pa
 import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
@@ -129,16 +130,9 @@ def level_contexts(
 ) -> Contexts:
     """One context per sequence at the visible probability level / levels."""
     rounds = np.full(len(sequences), level)
-    return forced_contexts(
-        seed,
-        sequences,
-        rounds,
-        rounds / levels,
-        length=length,
-        address=level,
-        draw=draw,
-        kind=f"profile-{levels}",
-    )
+    where: dict[str, Any] = {"length": length, "address": level, "draw": draw}
+    kind = f"profile-{levels}"
+    return forced_contexts(seed, sequences, rounds, rounds / levels, kind=kind, **where)
 
 
 def forced_contexts(
@@ -173,10 +167,8 @@ def measure(
         _batch(denoiser, ids[start : start + batch], contexts[start : start + batch], temperatures)
         for start in range(0, len(contexts), batch)
     ]
-    target, masked = (np.concatenate(part) for part in zip(*parts, strict=True))
-    both = (target, masked)
-    slopes, curvatures = ([one[:, place] for one in both] for place in (-2, -1))
-    return Losses(target[:, :-2], masked[:, :-2], *slopes, *curvatures)
+    both = [np.concatenate(part) for part in zip(*parts, strict=True)]
+    return Losses(*(one[:, where] for where in (slice(-2), -2, -1) for one in both))
 
 
 def check_temperatures(temperatures: Sequence[float]) -> None:
@@ -241,9 +233,6 @@ def _rows(
     return torch.stack([*losses, slope, curvature], dim=1)
 
 
-Note = Callable[[str], None]
-
-
 class LossCell(Spec):
     """What one table of losses depends on."""
 
@@ -289,15 +278,12 @@ def loss_table(
     cells: Sequence[LossCell], ids: Ints, denoiser: Denoiser, cell: int, missing: Sequence[int]
 ) -> Any:
     """One table: all contexts of some sequences of a cell."""
-    import pyarrow as pa
-
     spec, sequences = cells[cell], np.array(missing, np.int64)
-    taus = spec.temperatures
-    tables = [
-        to_table(one, measure(denoiser, ids[sequences], one, taus), spec)
-        for one in spec.contexts(sequences)
-    ]
-    return pa.concat_tables(tables)
+    mine, taus = ids[sequences], spec.temperatures
+    contexts = spec.contexts(sequences)
+    return pa.concat_tables(
+        [to_table(one, measure(denoiser, mine, one, taus), spec) for one in contexts]
+    )
 
 
 def measured_losses(
@@ -305,7 +291,7 @@ def measured_losses(
     denoiser: Denoiser,
     ids: Ints,
     cells: Sequence[LossCell],
-    note: Note,
+    note: Callable[[str], None],
     engine: Engine = LOCAL,
 ) -> tuple[list[Losses], Mapping[str, Any]]:
     """Every cell, of the first so many of the sequences, from disk or measured; and where.
@@ -332,8 +318,6 @@ def _as_blocks(cell: LossCell) -> Blocks:
 
 
 def _joined(parts: list[Any]) -> list[Any]:
-    import pyarrow as pa
-
     return [pa.concat_tables(parts)]
 
 
@@ -343,8 +327,6 @@ DERIVATIVES = ("slope", "curvature")
 
 def to_table(contexts: Contexts, losses: Losses, cell: LossCell) -> Any:
     """One line per context; a column per estimator and temperature."""
-    import pyarrow as pa
-
     columns: dict[str, Any] = {
         "sequence": contexts.sequence,
         "round": contexts.round,

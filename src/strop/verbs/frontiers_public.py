@@ -90,15 +90,15 @@ def read_off(cells: Floats, entropy: float) -> tuple[float, float]:
     return float(perplexity), float(np.interp(entropy, own, cells[:, 2]))
 
 
-def _common(cells: dict[tuple[str, int], Floats], steps: int) -> tuple[float, float]:
+def _common(steps: int) -> tuple[float, float]:
     """The entropies that both frontiers reach."""
-    both = [cells[family, steps][:, 0] for family in ("mdlm", "duo")]
+    both = [grid()[family, steps][:, 0] for family in ("mdlm", "duo")]
     return float(max(own[0] for own in both)), float(min(own[-1] for own in both))
 
 
-def _row(cells: dict[tuple[str, int], Floats], steps: int, entropy: float) -> dict[str, Any]:
+def _row(steps: int, entropy: float) -> dict[str, Any]:
     (mdlm, mdlm_temperature), (duo, duo_temperature) = (
-        read_off(cells[family, steps], entropy) for family in ("mdlm", "duo")
+        read_off(grid()[family, steps], entropy) for family in ("mdlm", "duo")
     )
     return {
         "steps": steps,
@@ -112,10 +112,7 @@ def _row(cells: dict[tuple[str, int], Floats], steps: int, entropy: float) -> di
 
 
 def _run(ask: Ask) -> Result:
-    cells = grid()
-    both = sorted(
-        {m for family, m in cells if family == "mdlm"} & {m for f, m in cells if f == "duo"}
-    )
+    both = sorted(m for family, m in grid() if family == "mdlm" and ("duo", m) in grid())
     wanted = ask["steps"] or both
     if lacking := [m for m in wanted if m not in both]:
         raise UserError(
@@ -124,9 +121,9 @@ def _run(ask: Ask) -> Result:
             got=", ".join(map(str, lacking)),
             expected=", ".join(map(str, both)),
         )
-    ranges = {m: _common(cells, m) for m in wanted}
+    ranges = {m: _common(m) for m in wanted}
     rows = [
-        _row(cells, m, entropy)
+        _row(m, entropy)
         for entropy in ask["entropy"]
         for m in wanted
         if ranges[m][0] <= entropy <= ranges[m][1]
@@ -140,21 +137,15 @@ def _run(ask: Ask) -> Result:
         )
     curves = {
         str(m): [
-            [entropy, _row(cells, m, entropy)["ratio"]]
+            [entropy, _row(m, entropy)["ratio"]]
             for entropy in np.linspace(*ranges[m], CURVE_POINTS).tolist()
         ]
         for m in wanted
     }
     table = Table("Perplexity of public checkpoints at equal entropy", COLUMNS, rows)
     left_out = len(ask["entropy"]) * len(wanted) - len(rows)
-    notes = (
-        *NOTES,
-        *(
-            [f"Left out, because a frontier does not reach that far: {left_out}."]
-            if left_out
-            else []
-        ),
-    )
+    words = f"Left out, because a frontier does not reach that far: {left_out}."
+    notes = (*NOTES, words) if left_out else NOTES
     middle = [row for row in rows if row["entropy"] == rows[len(rows) // 2]["entropy"]]
     ratios = ", ".join(f"{row['ratio']:.2f} at {row['steps']}" for row in middle)
     answer = (

@@ -19,6 +19,7 @@ from strop.groupeval.words import (
     share,
     sides_of,
 )
+from strop.stats.interval import value_of
 from strop.table import Column, Table
 from strop.verbs.parameters import argument
 from strop.verbs.result import Result, Strong, grid
@@ -300,11 +301,11 @@ def _notes(judged: list[Judgments], scores: list[dict[str, Any]], tables: list[T
 def _conditional(told: dict[str, Any]) -> dict[str, Table]:
     by_generator = zip(told["generators"], told["cgeq"], told["auroc_by_generator"], strict=True)
     rows = [
-        [name, f"{told['success'][i]:.1%}", *(f"{_value(one)} {_interval(one)}" for one in pair)]
+        [name, f"{told['success'][i]:.1%}", *(" ".join(_both(one)) for one in pair)]
         for i, (name, *pair) in enumerate(by_generator)
     ]
     over_both = [
-        [name, _value(told[key]), _interval(told[key]), str(told[count])]
+        [name, *_both(told[key]), str(told[count])]
         for name, key, count in (
             ("GEQ, second minus first", "cgeq_difference", "n_prompts"),
             ("AUROC", "auroc", "n_prompts"),
@@ -343,39 +344,34 @@ HIDDEN = ("ged", "dominant_share", "ceiling_rate", "non_high_confidence_rate")
 def _bounds(cell: dict[str, Any]) -> str:
     if cell["n_groups"] == cell["n_groups_asked"]:
         return "complete"
-    told = f"GEQ {_range(cell['geq_bounds'])}"
-    return told if cell["ged_bounds"] is None else f"{told}, GED {_range(cell['ged_bounds'])}"
+    told = {name.upper(): cell[f"{name}_bounds"] for name in ("geq", "ged")}
+    ends = [f"{name} [{b[0]:.2f}, {b[1]:.2f}]" for name, b in told.items() if b is not None]
+    return ", ".join(ends)
 
 
-def _number(value: float | None) -> str:
+def _number(value: Interval | float | None) -> str:
     """Two decimals, or a dash where there is no value."""
+    value = value_of(value)
     return "-" if value is None else f"{value:.2f}"
 
 
-def _interval(found: Interval | None) -> str:
-    """Its ends in two decimals, or a dash."""
-    return "-" if found is None or not found.bounded else found.span(".2f")
-
-
-def _value(found: Interval | None) -> str:
-    return _number(None if found is None else found.value)
-
-
-def _range(pair: list[float]) -> str:
-    return f"[{pair[0]:.2f}, {pair[1]:.2f}]"
+def _both(found: Interval | None) -> list[str]:
+    """Value and ends in two decimals, or dashes."""
+    return [_number(found), "-" if found is None or not found.bounded else found.span(".2f")]
 
 
 def _compare(ask: Ask) -> Result:
     from strop.groupeval.bootstrap import compare
-    from strop.groupeval.judgments import load_judgments
+    from strop.groupeval.judgments import load_judgments, where_is
 
     sides = [load_judgments(ask[side]) for side in ("a", "b")]
+    places = list(dict.fromkeys(where_is(one.source) for one in sides))
     compared = compare(*sides)
     unchecked = " and ".join(compared["unchecked"])
     remark = f"note: a file of judgments does not name its {unchecked}; check that they match"
     several = len(compared["pairs"]) > 1
     rows = [
-        [*([_pair(row)] if several else []), *line]
+        [*([" → ".join(dict.fromkeys((row["cell_a"], row["cell_b"])))] if several else []), *line]
         for row in compared["pairs"]
         for line in _numbers(row)
     ]
@@ -391,7 +387,7 @@ def _compare(ask: Ask) -> Result:
         parts=(grid(titles, rows), *notes, "", *map(Strong, answer)),
         json={**compared, "answer": answer},
         remarks=(remark,) if unchecked else (),
-        next=_report(sides),
+        next=f"strop report {' '.join(map(quoted, places))} -o {quoted(places[0])}.html",
         value=compared,
     )
 
@@ -408,11 +404,6 @@ def _minded(row: dict[str, Any]) -> list[str]:
         apart = row["n_prompts_left_out"]
         notes.append(f"{row['n_prompts']} prompts in common; {apart} are not compared")
     return notes
-
-
-def _pair(row: dict[str, Any]) -> str:
-    names = dict.fromkeys([row["cell_a"], row["cell_b"]])
-    return " → ".join(names)
 
 
 def _numbers(row: dict[str, Any]) -> list[list[str]]:
@@ -433,14 +424,6 @@ def _numbers(row: dict[str, Any]) -> list[list[str]]:
         lines.append([one.heading, one.text(a), one.text(b), moved.replace("\N{MINUS SIGN}", "-")])
     judged = [f"{row[f'n_groups_{side}']} of {row[f'n_groups_asked_{side}']}" for side in "ab"]
     return [*lines, ["groups judged", *judged, ""]]
-
-
-def _report(sides: list[Judgments]) -> str:
-    """The command that shows both sides on one page."""
-    from strop.groupeval.judgments import where_is
-
-    places = list(dict.fromkeys(where_is(one.source) for one in sides))
-    return f"strop report {' '.join(map(quoted, places))} -o {quoted(places[0])}.html"
 
 
 def _agree(ask: Ask) -> Result:

@@ -53,12 +53,12 @@ def _run(ask: Ask) -> Result:
     title = f"{ask.sources[0]}: cross-entropy of the sampler's output law, upper bounds"
     table = Table(title, COLUMNS, rows, Pivot(("steps", "paths"), ("temperature",), "bound"))
     most = [row for row in rows if row["paths"] == max(ask["paths"])]
-    best = {m: min((r for r in most if r["steps"] == m), key=_value) for m in ask["steps"]}
-    answer = "Least bound: " + ", ".join(
-        f"temperature {row['temperature']:g} at M = {m}" for m, row in best.items()
-    )
+    best = {}
+    for row in sorted(most, key=lambda row: row["bound"].value):
+        best.setdefault(row["steps"], f"temperature {row['temperature']:g} at M = {row['steps']}")
+    words = ", ".join(best[m] for m in ask["steps"])
     facts = {
-        "answer": [f"{answer}, with {max(ask['paths'])} paths."],
+        "answer": [f"Least bound: {words}, with {max(ask['paths'])} paths."],
         "heldout": {"sha256": held.sha256, "sequences": len(held.ids), "length": length},
     }
     notes = (
@@ -67,10 +67,6 @@ def _run(ask: Ask) -> Result:
         "Draws are taken as exact (float64); a float32 draw has another law.",
     )
     return Result(ask.said(checkpoint=ask.sources[0]), table, facts=facts, notes=notes)
-
-
-def _value(row: dict[str, Any]) -> float:
-    return row["bound"].value
 
 
 def _rows(
@@ -83,22 +79,13 @@ def _rows(
         m: bound_from_scores(found.lams, found.log_q[:, :, :m], found.slope[:, :, :m])
         for m in sorted({1, *counts})
     }
-    rows = []
+    rows, n = [], found.log_q.shape[1]
     for m in counts:
         for k, tau in enumerate(taus):
             value, half = curves[m].value[k] / length, 1.96 * curves[m].stderr[k] / length
-            bound = Interval(
-                value, value - half, value + half, n=found.log_q.shape[1], how="normal"
-            )
-            rows.append(
-                {
-                    "steps": steps,
-                    "temperature": tau,
-                    "paths": m,
-                    "bound": bound,
-                    "credit": value - curves[1].value[k] / length,
-                }
-            )
+            bound = Interval(value, value - half, value + half, n=n, how="normal")
+            told = {"bound": bound, "credit": value - curves[1].value[k] / length}
+            rows.append({"steps": steps, "temperature": tau, "paths": m, **told})
     return rows
 
 

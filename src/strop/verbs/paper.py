@@ -65,12 +65,10 @@ def beside(
     whether the two lie within the noise of both; with `log` they are ratios or perplexities.
     """
     rows = [{**row, "within": _within(row, outputs, log)} for row in rows]
-    columns = [*keys, Column("paper", digits=None)]
-    columns.append(Column("measured", digits=4, mark="mark"))
-    for name, label in EXTRA.items():
-        if any(row.get(name) is not None for row in rows):
-            columns.append(Column(name, label, digits=3))
-    return Table(unit, tuple(columns), rows)
+    columns = (*keys, Column("paper", digits=None), Column("measured", digits=4, mark="mark"))
+    there = {name for row in rows for name, value in row.items() if value is not None}
+    more = (Column(name, label, digits=3) for name, label in EXTRA.items() if name in there)
+    return Table(unit, (*columns, *more), rows)
 
 
 def _within(row: Mapping[str, Any], outputs: int | None, log: bool) -> str | None:
@@ -107,11 +105,10 @@ class RowByRow:
     model: str | None = None
     """Which public checkpoint the rows are of, where they do not say: others measured some too."""
 
-    def __call__(self, result: Result, ask: Ask, roles: Mapping[str, str]) -> Table:
-        """As `Item.beside` is called."""
+    def __call__(self, result: Result, *_: Any) -> Table:
+        """As `PaperItem.beside` is called."""
         from strop.verbs.frontiers_public import elsewhere
 
-        del ask, roles
         names = [column.name for column in self.keys]
         printed: dict[tuple[Any, ...], dict[str, Any]] = {}
         outputs = self.outputs
@@ -223,10 +220,9 @@ def ids() -> list[str]:
 @cache
 def table(id: str) -> PaperTable:
     """One table or figure by its name."""
-    path = FOLDER / f"{id}.yaml"
     if id not in ids():
         raise unknown_name("table of the paper", id, ids())
-    return read_table(path)
+    return read_table(FOLDER / f"{id}.yaml")
 
 
 def _loaded(path: Path) -> Any:
@@ -291,6 +287,11 @@ class PaperItem:
     smoke_values: Mapping[str, Any] = field(default_factory=dict)
 
     @property
+    def names(self) -> tuple[str, ...]:
+        """All that a checkpoint may have."""
+        return self.roles or tuple(self.sources)
+
+    @property
     def command(self) -> str:
         """A full run of it."""
         missing = sum(one is None for one in self.sources.values())
@@ -335,6 +336,9 @@ def items() -> dict[str, tuple[Study, PaperItem]]:
     return {item.id: (one, item) for one in STUDIES.builtin.values() for item in one.items}
 
 
+CASTS = {"auto": "float32 (auto)", "public": "the public code's casts (public; CPU: float32)"}
+
+
 def reproduce(
     id: str,
     *,
@@ -368,23 +372,17 @@ def reproduce(
     if {"span", "evaluator"} & ask.values.keys():  # scored outputs pass the guard as in the paper
         ask = replace(ask, values={**ask.values, "guard_rule": "mean"})
     result = carry_out(ask)
-    by_source = {source: role for role, source in roles.items()}
-    shown = item.beside(result, ask, by_source)
-    printed = [f"the paper: {one.notes}" for one in map(table, item.tables) if one.notes]
-    notes = (*result.notes, *_casts(ask.values.get("dtype")), *printed)
+    shown = item.beside(result, ask, {source: role for role, source in roles.items()})
+    notes = list(result.notes)
+    dtype = ask.values.get("dtype")
+    if dtype is not None:  # there are networks; the paper's own numbers come from a GPU
+        notes.append(f"networks compute in {CASTS.get(dtype, dtype)}")
+    notes += [f"the paper: {one.notes}" for one in map(table, item.tables) if one.notes]
     if any(column.name == "elsewhere" for column in shown.columns):
         from strop.verbs.frontiers_public import SOURCE
 
-        notes = (*notes, SOURCE)
-    return Reproduction(item, result, shown, notes)
-
-
-def _casts(dtype: str | None) -> tuple[str, ...]:
-    """What the networks compute in, in words; the paper's own numbers come from a GPU."""
-    if dtype is None:  # no network of a checkpoint
-        return ()
-    words = {"auto": "float32 (auto)", "public": "the public code's casts (public; CPU: float32)"}
-    return (f"networks compute in {words.get(dtype, dtype)}",)
+        notes.append(SOURCE)
+    return Reproduction(item, result, shown, tuple(notes))
 
 
 def _roles(item: PaperItem, given: Sequence[str], smoke: bool) -> dict[str, str]:
@@ -398,9 +396,7 @@ def _roles(item: PaperItem, given: Sequence[str], smoke: bool) -> dict[str, str]
         if not smoke and None in usual.values():
             raise _lacks(item, "none", "give them with `checkpoint`, one each, or use `smoke`")
         return {role: source for role, source in usual.items() if source is not None}
-    roles = item.roles or tuple(item.sources)
-    found = {}
-    plain = []
+    roles, found, plain = item.names, {}, []
     for one in given:
         role, _, source = one.partition("=")
         if role in roles and source:
@@ -419,11 +415,10 @@ def _roles(item: PaperItem, given: Sequence[str], smoke: bool) -> dict[str, str]
 
 
 def _lacks(item: PaperItem, got: str, fix: str) -> UserError:
-    roles = item.roles or tuple(item.sources)
     return UserError(
         f"{item.id} is run with other checkpoints.",
         where="`checkpoint`",
         got=got,
-        expected=f"{', '.join(roles)}; {item.needs}",
+        expected=f"{', '.join(item.names)}; {item.needs}",
         fix=fix,
     )

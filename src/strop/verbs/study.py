@@ -127,16 +127,13 @@ class Study(Verb):
     def asked(self, given: Mapping[str, Any], **speaking: Any) -> Ask:
         """As a command line or a call from Python says it."""
         rest = dict(given)
-        named = [rest.pop(one.name, None) for one in self.sources.parameters()]
-        sources = [
-            source
-            for one in named
-            if one
-            for source in ([one] if isinstance(one, (str, Path)) else one)
-        ]
+        sources: list[str] = []
+        for one in self.sources.parameters():
+            named = rest.pop(one.name, None) or ()
+            sources += map(str, [named] if isinstance(named, (str, Path)) else named)
         out = OUT.checked(rest.pop("out", None))
         smoke = rest.pop("smoke", False)
-        return self.ask(out, [str(one) for one in sources], smoke=smoke, **speaking, **rest)
+        return self.ask(out, sources, smoke=smoke, **speaking, **rest)
 
     def ask(
         self, out: Path, sources: Sequence[str] = (), *, smoke: bool = False, **given: Any

@@ -115,21 +115,14 @@ def _run(ask: Ask) -> Result:
                 length=ask["length"],
                 progress=ask.progress,
             )
-            plain = space.spec(method.sampler, method.published)
-            sides.append(_Side(method, plain, found))
+            sides.append(_Side(method, space.spec(method.sampler, method.published), found))
         rows += _compared(ask, model, by, sides, steps, guard)
     return _result(ask, rows, guard)
 
 
 def _bench(ask: Ask, model: Model, by: Scorers, seed: int) -> Bench:
-    return Bench(
-        model,
-        Folder(ask.out / FRESH, "run", ask.verb.name),
-        by,
-        seed=seed,
-        length=ask["length"],
-        progress=ask.progress,
-    )
+    folder = Folder(ask.out / FRESH, "run", ask.verb.name)
+    return Bench(model, folder, by, seed=seed, length=ask["length"], progress=ask.progress)
 
 
 def _compared(
@@ -144,11 +137,9 @@ def _compared(
     cells = _bench(ask, model, by, fresh).cells([(spec, n) for spec in specs])
     names = [perplexity.name, entropy.name]
     frame = measure(cells, names, by, guard=guard, outputs=(0, n))
-    level = {spec: row.statistic(perplexity) for spec, row in zip(specs, frame, strict=True)}
-    spread = {
-        spec: jackknife(row.statistic(entropy), LEVEL)
-        for spec, row in zip(specs, frame, strict=True)
-    }
+    rows_of = dict(zip(specs, frame, strict=True))
+    level = {spec: row.statistic(perplexity) for spec, row in rows_of.items()}
+    spread = {spec: jackknife(row.statistic(entropy), LEVEL) for spec, row in rows_of.items()}
     base = next(one for one in sides if one.method.name == PLAIN)
     equal = _at_equal_entropy(ask, model, by, [one.chosen.sampler for one in sides], fresh)
     rows = []
