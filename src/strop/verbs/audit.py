@@ -30,7 +30,6 @@ from strop.tuning.gain import GOALS, WITHIN, Decision, Gain, decide, family_leve
 from strop.verbs import parameters
 from strop.verbs.paper import BUDGETS, RowByRow, item
 from strop.verbs.points import (
-    POINT_COLUMNS,
     TEMPERATURES,
     budgets,
     cell_table,
@@ -421,7 +420,7 @@ def _beside(*tables: str) -> Any:
         role = roles.get(ask.sources[0], "public")
         model = "MDLM-Small" if role == "public" else None
         unit, where = f"perplexity; paper: {role}", {"checkpoint": role}
-        shown = RowByRow(unit, POINT_COLUMNS, tables, where, model=model)
+        shown = RowByRow(unit, tables=tables, where=where, model=model)
         return shown(result, ask, roles)
 
     return table

@@ -24,7 +24,6 @@ from strop.store import read_mark
 from strop.table import Column, Table
 from strop.verbs import paper, parameters
 from strop.verbs.entrants import FOLDER, PAPER_TASKS, TASK_PARAMETERS, answer_tasks
-from strop.verbs.paper import beside, item
 from strop.verbs.points import judge_texts
 from strop.verbs.result import Result
 from strop.verbs.study import Sources, Study
@@ -444,7 +443,7 @@ def _beside(result: Result, *_: Any) -> Table:
         tell("measured", one["task"], one["judge"], dict(each))
     keys = (Column("task"), Column("what"), Column("judge"))
     unit = "A: LLaDA, B: Dream, or what stands in their place"
-    return beside(unit, keys, list(rows.values()))
+    return paper.beside(unit, keys, list(rows.values()))
 
 
 def _counted(row: Mapping[str, Any], a: str, b: str) -> dict[str, int]:
@@ -500,5 +499,5 @@ STUDY = Study(
         "strop study conditional --smoke -o runs/judged",
         "strop study conditional RUN_A RUN_B -o runs/judged",
     ),
-    items=(item(NAME, _beside),),
+    items=(paper.item(NAME, _beside),),
 )

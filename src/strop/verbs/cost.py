@@ -19,7 +19,6 @@ from strop.spec import CellSpec, CheckpointSpec, GeneratorSpec, SamplerSpec, Spe
 from strop.stats.interval import Interval, value_of
 from strop.table import Column, Table
 from strop.verbs import paper, parameters
-from strop.verbs.paper import beside, item
 from strop.verbs.points import SETTINGS, budgets, chosen_points
 from strop.verbs.result import Result
 from strop.verbs.study import Sources, Study
@@ -321,7 +320,7 @@ def _beside(result: Result, *_: Any) -> Table:
             }
         )
     keys = (Column("setting"), Column("steps", "M"), Column("implementation"))
-    return beside("seconds per sequence, and peak memory", keys, rows)
+    return paper.beside("seconds per sequence, and peak memory", keys, rows)
 
 
 STUDY = Study(
@@ -352,5 +351,5 @@ STUDY = Study(
         f"strop sample {ask.sources[0]} --temperature 0.9 -o {quoted(ask.out)}-sharpened"
     ),
     examples=("strop study cost --steps 4,16 -o runs/cost",),
-    items=(item("cost", _beside),),
+    items=(paper.item("cost", _beside),),
 )

@@ -23,8 +23,7 @@ from strop.spec import MOST_STEPS, OperatingPoint, SamplerSpec
 from strop.stats.interval import Interval, value_of
 from strop.table import Column, Pivot, Table
 from strop.verbs import families, groupeval, paper, parameters, posterior, study
-from strop.verbs.paper import RowByRow, item
-from strop.verbs.points import POINT_COLUMNS, guard_notes, load, measure_cells, named_points
+from strop.verbs.points import guard_notes, load, measure_cells, named_points
 from strop.verbs.result import Result
 from strop.verbs.study import SMOKE_NOTE, Sources, Study
 from strop.verbs.verb import Ask, Parameter, quoted
@@ -172,13 +171,7 @@ STUDY = Study(
         + (" --smoke" if ask.smoke else "")
     ),
     examples=("strop study cross-model --smoke -o runs/families",),
-    items=(
-        item(
-            NAME,
-            RowByRow("perplexity", (Column("model"), *POINT_COLUMNS, Column("finish")), outputs=40),
-            sources={name: one.source for name, one in families.MODELS.items()},
-        ),
-    ),
+    items=(paper.item(NAME, sources=families.named_sources(())),),
 )
 
 
@@ -294,11 +287,5 @@ OVERVIEW = Study(
     draw=_three_findings,
     runs=(*PANELS, CELLS),
     examples=("strop study overview --smoke -o runs/overview",),
-    items=(
-        item(
-            "overview",
-            _ranges,
-            sources={name: one.source for name, one in families.MODELS.items()},
-        ),
-    ),
+    items=(paper.item("overview", _ranges, sources=families.named_sources(())),),
 )

@@ -27,7 +27,6 @@ from strop.table import Column, Table
 from strop.verbs import paper, parameters, points
 from strop.verbs.families import CHECKPOINTS, MODELS, named_sources, run_folder, smoke_sources
 from strop.verbs.groupeval import PRIMARY, RUBRIC, contrast
-from strop.verbs.paper import beside, item
 from strop.verbs.result import Result
 from strop.verbs.study import SMOKE_NOTE, Sources, Study
 from strop.verbs.verb import Ask, Parameter
@@ -464,7 +463,7 @@ def _beside(result: Result, *_: Any) -> Table:
             told = {"by": by, "paper": said, "measured": measured}
             rows.append({"steps": row["steps"], "setting": row["setting"], **told})
     unit = "perplexity, MDLM over DiDi-Instruct; GEQ, MDLM minus DiDi-Instruct"
-    return beside(unit, (Column("steps", "M"), Column("setting"), Column("by")), rows)
+    return paper.beside(unit, (Column("steps", "M"), Column("setting"), Column("by")), rows)
 
 
 STUDY = Study(
@@ -498,5 +497,5 @@ STUDY = Study(
     runs=(CHECKPOINTS, JUDGED, *map(run_folder, MODELS)),
     next=points.judge_command,
     examples=("strop study exact-output --smoke -o runs/exact",),
-    items=(item(NAME, _beside, sources={name: MODELS[name].source for name in NAMES}),),
+    items=(paper.item(NAME, _beside, sources={name: MODELS[name].source for name in NAMES}),),
 )

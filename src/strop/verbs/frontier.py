@@ -15,7 +15,6 @@ from strop.stats.interval import value_of
 from strop.table import Column, Pivot, Table
 from strop.verbs import paper, parameters, points
 from strop.verbs.families import CHECKPOINTS, MODELS, PROTOCOL, small_checkpoints
-from strop.verbs.paper import BUDGETS, RowByRow, item
 from strop.verbs.result import Result
 from strop.verbs.study import SMOKE_NOTE, Sources, Study
 from strop.verbs.verb import Ask, Parameter
@@ -130,18 +129,7 @@ STUDY = Study(
     draw=_draw,
     runs=RUNS,
     examples=("strop study frontier --steps 8,64 --temperature 0.8,0.9,1.0 -n 32 -o runs/front",),
-    items=(
-        item(
-            "frontier",
-            RowByRow(
-                "perplexity",
-                points.POINT_COLUMNS,
-                ("headline", "headline-full"),
-                {"checkpoint": "public"},
-                model="MDLM-Small",
-            ),
-        ),
-    ),
+    items=(paper.item("frontier"),),
 )
 
 
@@ -197,7 +185,7 @@ DIDI_GRIDS = Study(
         ("CHECKPOINT",), "As for `strop sample`; by default the public one.", (DIDI,), ()
     ),
     parameters=(
-        parameters.steps(*BUDGETS, smoke=(2, 8)),
+        parameters.steps(*paper.BUDGETS, smoke=(2, 8)),
         TEMPERATURE,
         PRECISION,
         parameters.outputs(40, smoke=8),
@@ -210,13 +198,7 @@ DIDI_GRIDS = Study(
     draw=_draw_grids,
     runs=(CHECKPOINTS, *GRIDS),
     examples=("strop study didi-grids --smoke --steps 8 --temperature 0.9,1.0 -o runs/didi",),
-    items=(
-        item(
-            "didi-grids",
-            RowByRow("perplexity", (Column("sampler"), *points.POINT_COLUMNS), outputs=40),
-            sources={"DiDi-Instruct": DIDI},
-        ),
-    ),
+    items=(paper.item("didi-grids", sources={"DiDi-Instruct": DIDI}),),
 )
 
 
@@ -274,7 +256,7 @@ SHARPENED = Study(
     about="Sample CHECKPOINT at (1, float64) and (.9, float32), budget by budget.",
     sources=Sources(("CHECKPOINT",), "As for `strop sample`.", (CHECKPOINT,)),
     parameters=(
-        parameters.steps(*BUDGETS, smoke=(4, 16)),
+        parameters.steps(*paper.BUDGETS, smoke=(4, 16)),
         parameters.outputs(128, smoke=16),
         parameters.evaluator(),
         parameters.GUARD_RULE,
@@ -286,9 +268,5 @@ SHARPENED = Study(
     draw=_draw_sharpened,
     runs=RUNS,
     examples=("strop study sharpened --steps 4,16 -n 32 -o runs/sharpened",),
-    items=(
-        item(
-            "tiny", RowByRow("perplexity; paper: late", points.POINT_COLUMNS, ("grid-tiny-late",))
-        ),
-    ),
+    items=(paper.item("tiny"),),
 )

@@ -25,7 +25,6 @@ from strop.assets import ROOT
 from strop.errors import UserError
 from strop.table import Column, Table
 from strop.verbs import paper, parameters
-from strop.verbs.paper import RowByRow, item
 from strop.verbs.result import Result
 from strop.verbs.study import Sources, Study
 from strop.verbs.verb import Ask, Parameter
@@ -236,16 +235,5 @@ EXACT_REPAIR = Study(
     run=_repair,
     next=lambda _: "strop theory figure -o figures",
     examples=("strop study exact-repair -o runs/repair",),
-    items=(
-        item(
-            REPAIR,
-            RowByRow(
-                "exact numbers, nothing sampled",
-                (Column("what"),),
-                (REPAIR,),
-                paper={"paper": "value"},
-                measured={"measured": "value"},
-            ),
-        ),
-    ),
+    items=(paper.item(REPAIR),),
 )

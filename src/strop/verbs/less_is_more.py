@@ -14,7 +14,6 @@ from strop.assets import CHECKPOINT, EMBEDDED
 from strop.errors import UserError
 from strop.table import Column, Pivot, Table
 from strop.verbs import paper, parameters, points
-from strop.verbs.paper import beside, item
 from strop.verbs.result import Result
 from strop.verbs.study import Sources, Study
 from strop.verbs.verb import Ask, Parameter
@@ -143,7 +142,7 @@ def _beside(result: Result, _: Ask, roles: Mapping[str, str]) -> Table:
     keys = (SAMPLER, STEPS)
     if len({row["comparison"] for row in rows}) > 1:
         keys = (Column("comparison"), *keys)
-    return beside("perplexity, more over less", keys, rows, outputs=128, log=True)
+    return paper.beside("perplexity, more over less", keys, rows, outputs=128, log=True)
 
 
 STUDY = Study(
@@ -173,5 +172,5 @@ STUDY = Study(
     draw=_draw,
     runs=RUNS,
     examples=("strop study less-is-more --steps 2,8 -n 32 -o runs/less",),
-    items=tuple(item(f"less-is-more{one}", _beside) for one in ("", "-training", "-size")),
+    items=tuple(paper.item(f"less-is-more{one}", _beside) for one in ("", "-training", "-size")),
 )

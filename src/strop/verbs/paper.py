@@ -90,7 +90,7 @@ class RowByRow:
     """Every row of a result, and what the paper printed under the same keys."""
 
     unit: str
-    keys: tuple[Column, ...]
+    keys: tuple[str, ...] = ("steps", "temperature", "precision")
     """Columns that the result and the paper's table share."""
     tables: tuple[str, ...] = ()
     """The paper's; none where the result's rows have its numbers already."""
@@ -108,17 +108,17 @@ class RowByRow:
     def __call__(self, result: Result, *_: Any) -> Table:
         """As `PaperItem.beside` is called."""
         from strop.verbs.frontiers_public import elsewhere
+        from strop.verbs.points import POINT_COLUMNS
 
-        names = [column.name for column in self.keys]
         printed: dict[tuple[Any, ...], dict[str, Any]] = {}
         outputs = self.outputs
         for one in map(table, self.tables):
             where = {name: value for name, value in self.where.items() if name in one.columns}
-            printed |= one.by(*names, **where)
+            printed |= one.by(*self.keys, **where)
             outputs = outputs or one.settings.get("outputs")
         rows = []
         for row in result.table.rows:
-            keys = {name: row[name] for name in names}
+            keys = {name: row[name] for name in self.keys}
             said = {shown: row.get(shown) for shown in self.paper}
             if self.tables:
                 found = printed.get(tuple(keys.values()), {})
@@ -126,7 +126,9 @@ class RowByRow:
             measured = {shown: row[column] for shown, column in self.measured.items()}
             others = elsewhere(row.get("model", self.model), row)
             rows.append({**keys, **said, **measured, "elsewhere": others})
-        return beside(self.unit, self.keys, rows, outputs=outputs, log=True)
+        columns = {one.name: one for one in POINT_COLUMNS}
+        shown = [columns.get(name, Column(name)) for name in self.keys]
+        return beside(self.unit, shown, rows, outputs=outputs, log=True)
 
 
 FOLDER = ROOT / "paper"
@@ -311,11 +313,12 @@ def _fixed(content: Any) -> Any:
     return tuple(content) if isinstance(content, list) else content
 
 
-def item(
-    id: str, beside: Callable[[Result, Ask, Mapping[str, str]], Table], **more: Any
-) -> PaperItem:
-    """One of `assets/reproduced.yaml`, and how a run is put beside the paper."""
-    return PaperItem(**{"id": id, "tables": (id,), "beside": beside, **declared()[id], **more})
+def item(id: str, beside: Any = None, **more: Any) -> PaperItem:
+    """One of `assets/reproduced.yaml`, and how a run is put beside the paper: row by row if it is
+    not said."""
+    told = {"id": id, "tables": (id,), **declared()[id], **more}
+    rows = told.pop("rows", {})
+    return PaperItem(**told, beside=beside or RowByRow(**rows))
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,6 @@ from strop.stats.jackknife import Resampled
 from strop.stats.resample import REPLICATES
 from strop.table import Column, Table
 from strop.verbs import paper, parameters
-from strop.verbs.paper import beside, item
 from strop.verbs.points import TEMPERATURES
 from strop.verbs.result import Result
 from strop.verbs.study import Sources, Study
@@ -514,7 +513,7 @@ def _beside(result: Result, ask: Ask, roles: Mapping[str, str]) -> Table:
             }
         )
     keys = (Column("what"), Column("checkpoint"), Column("steps", "M"), Column("estimator"))
-    return beside("nats per token", keys, rows)
+    return paper.beside("nats per token", keys, rows)
 
 
 def _printed(said: Mapping[str, Any] | None) -> dict[str, Any]:
@@ -559,5 +558,5 @@ STUDY = Study(
     next=lambda ask: f"strop study cost {ask.sources[-1]} -o {quoted(ask.out)}-cost",
     examples=("strop study posterior --steps 2,8 -n 64 -o runs/posterior",),
     beside_cells=beside_cells,
-    items=(item("posterior", _beside),),
+    items=(paper.item("posterior", _beside),),
 )

@@ -15,7 +15,6 @@ from strop.assets import EMBEDDED
 from strop.errors import UserError
 from strop.table import Column, Table
 from strop.verbs import entrants, paper
-from strop.verbs.paper import beside, item
 from strop.verbs.result import Result
 from strop.verbs.study import Sources, Study
 from strop.verbs.verb import Ask, Parameter, quoted
@@ -199,7 +198,7 @@ def _beside(name: str) -> Any:
             if key not in reached
         ]
         keys = (Column("task"), Column("model"), Column("temperature", digits=None))
-        return beside("accuracy, %", (*keys, Column("filter")), [*lacking, *rows])
+        return paper.beside("accuracy, %", (*keys, Column("filter")), [*lacking, *rows])
 
     return table
 
@@ -261,5 +260,5 @@ STUDY = Study(
         "strop study tasks --smoke -o runs/tasks",
         "strop study tasks CHECKPOINT CHECKPOINT --task gsm8k --limit 32 -o runs/tasks",
     ),
-    items=tuple(item(one, _beside(one)) for one in ("large-models", "large-models-control")),
+    items=tuple(paper.item(one, _beside(one)) for one in ("large-models", "large-models-control")),
 )
