@@ -139,11 +139,7 @@ TASK_PARAMETERS = (
     Parameter.count("limit", "Only so many problems, from the first.", smoke=64, shown="all"),
     Parameter.count("batch_size", "Responses at a time.", shown="as memory allows"),
     Parameter.flag("unsafe_run", "Run programs without a sandbox, as yourself."),
-    parameters.DEVICE,
-    parameters.DTYPE,
-    parameters.FORCE,
-    parameters.DRY_RUN,
-    *parameters.ENGINE,
+    *parameters.ANSWERED,
     *parameters.SERVER,
 )
 """What whoever lets checkpoints answer tasks takes."""

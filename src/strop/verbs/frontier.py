@@ -59,10 +59,8 @@ def _run(ask: Ask) -> Result:
     table = points.cell_table(title, [one.row() for one in scored], down="temperature")
     drawn = ", ".join(dict.fromkeys(one.point.sampler.precision for one in scored))
     told = f"precision of the draw: {drawn}; the paper does not say that of its frontier"
-    notes = (told, *left_out, *points.guard_notes(scored))
-    return Result(
-        ask.said(checkpoint=source), table, facts=points.guard_facts(scored[0]), notes=notes
-    )
+    notes, facts = (told, *left_out, *points.guard_notes(scored)), points.guard_facts(scored[0])
+    return Result(ask.said(checkpoint=source), table, facts=facts, notes=notes)
 
 
 def below_guard(rows: Sequence[Mapping[str, Any]], threshold: float | None) -> list[bool]:
@@ -146,8 +144,7 @@ def _run_grids(ask: Ask) -> Result:
     for name, sampler in GRIDS.items():
         scored, told = swept(ask, source, model, sampler, name)
         printed = paper.table(f"grid-didi-{name}").by(*KEYS)
-        for one in scored:
-            row = one.row()
+        for row in (one.row() for one in scored):
             said = printed.get(tuple(row[key] for key in KEYS), {})
             more = {"paper": said.get("perplexity"), "paper_entropy": said.get("entropy")}
             rows.append({"sampler": name, **row, **more})

@@ -258,15 +258,15 @@ def _finished(
 
     said = (ask.values.get(name) for name in ("force", "prompts", "held_out"))
     length = ask.values.get("length") or model.facts["length"]
-    samplers = [point.at(steps) for steps, point in cells]
-    dense = any(one.implementation == "dense" for one in samplers)
+    dense = any(point.sampler.implementation == "dense" for _, point in cells)
     if any(said) or dense or not _marked(out):
         return None
-    wanted = {}
-    counts = [n] * len(samplers) if isinstance(n, int) else n
-    for sampler, count in zip(samplers, counts, strict=True):
-        generator = GeneratorSpec.of(model.spec, sampler, length)
-        wanted[CellSpec.of(generator, seed, n=count, batch_size=count).id] = count
+    made = [GeneratorSpec.of(model.spec, point.at(m), length) for m, point in cells]
+    counts = [n] * len(made) if isinstance(n, int) else n
+    wanted = {
+        CellSpec.of(one, seed, n=count, batch_size=count).id: count
+        for one, count in zip(made, counts, strict=True)
+    }
     run = Run.open(out)
     asked = run.wanted()
     if set(asked) != set(wanted) or any(asked[name] < count for name, count in wanted.items()):
@@ -311,19 +311,17 @@ def prompt_notes(
     """For which prompts intervals are meant, and whether a gain was measured on other ones."""
     if prompts is None:
         return []
-    told = (
-        "all outputs answer one prompt: intervals hold for this prompt alone"
-        if prompts.count == 1
-        else "intervals hold for other prompts of the same kind, not for these alone: "
-    )
-    if prompts.count > 1:
-        count = min(prompts.count, outputs)
+    told = "intervals hold for other prompts of the same kind, not for these alone: "
+    count = min(prompts.count, outputs)
+    if prompts.count == 1:
+        told = "all outputs answer one prompt: intervals hold for this prompt alone"
+    elif outputs > count:
         told += (
             f"{outputs} outputs answer {count} prompts, so they are Student's t over prompts "
             f"({count - 1} degrees of freedom); ratios are paired by prompt"
-            if outputs > count
-            else "every output answers a prompt of its own; ratios are paired by prompt"
         )
+    else:
+        told += "every output answers a prompt of its own; ratios are paired by prompt"
     if fresh is None:
         return [told]
     if fresh != prompts:
@@ -402,17 +400,15 @@ def guard_notes(found: Iterable[Measured]) -> tuple[str, ...]:
     from strop.measure.frame import SMALL, cut_notes
 
     found = list(found)
-    told = dict.fromkeys(str(one.guard) for one in found)
-    told |= dict.fromkeys(cut_notes(found))
-    told |= dict.fromkeys(_few(found))
-    told |= dict.fromkeys(notes_on(one.spec.generator.checkpoint for one in found))
+    told = [*(str(one.guard) for one in found), *cut_notes(found), *_few(found)]
+    told += notes_on(one.spec.generator.checkpoint for one in found)
     least = min((one.outputs for one in found if not one.by_prompt), default=SMALL)
     if least < SMALL:
-        told[
+        told.append(
             f"pools of fewer than {SMALL} outputs (here {least}): their bootstrap intervals are "
             "too short, about 91% instead of 95% at 8"
-        ] = None
-    return tuple(told)
+        )
+    return tuple(dict.fromkeys(told))
 
 
 def guard_facts(one: Measured) -> dict[str, Any]:
