@@ -17,7 +17,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from strop.assets import CHECKPOINT
 from strop.errors import UserError, unknown_name
 from strop.measure.guard import MARKS
 from strop.measure.metric import PERPLEXITY, Number
@@ -41,7 +40,7 @@ from strop.verbs.points import (
     standard,
 )
 from strop.verbs.result import Result
-from strop.verbs.study import Sources, Study
+from strop.verbs.study import Study
 from strop.verbs.verb import Ask, Parameter, quoted
 
 if TYPE_CHECKING:
@@ -431,7 +430,6 @@ STUDY = Study(
     title="How much of a checkpoint's few-step gap is its sampler?",
     about="Sample CHECKPOINT over temperatures, precisions and whatever other axes, score, choose "
     "by stated rules, and report the gain on fresh outputs.",
-    sources=Sources(("CHECKPOINT",), "As for `strop sample`.", (CHECKPOINT,)),
     parameters=(
         Parameter.counts(
             "steps",

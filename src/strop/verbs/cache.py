@@ -459,7 +459,7 @@ STUDY = Study(
     title="What a cache of keys and values changes, and what it saves",
     about="Run a decoder of CHECKPOINT (LLaDA or Dream) without a cache and through each cache, "
     "all else equal: KL call by call, changed tokens, cost. Without CHECKPOINT: a random LLaDA.",
-    sources=Sources(("CHECKPOINT",), "As for `strop sample`.", (), ()),
+    sources=Sources(smoke=()),
     parameters=(
         Parameter.counts(
             "steps", "Updates M, where a quota is committed.", shown="one per position"

@@ -295,7 +295,7 @@ STUDY = Study(
     about="Compare the files of CHECKPOINT with what is published of it, draw published cells with "
     "fresh seeds, score them by the stated evaluator, and say of every number: agrees, differs, "
     "cannot tell. Exit code 3 if any differs.",
-    sources=Sources(("CHECKPOINT",), "As for `strop sample`.", (SMALL,)),
+    sources=Sources(default=(SMALL,)),
     parameters=(
         Parameter(
             "published",

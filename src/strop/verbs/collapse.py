@@ -13,13 +13,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from strop.assets import CHECKPOINT
 from strop.errors import UserError
 from strop.stats.interval import value_of
 from strop.table import Column, Table
 from strop.verbs import parameters, points
 from strop.verbs.result import Result
-from strop.verbs.study import Sources, Study
+from strop.verbs.study import Study
 from strop.verbs.verb import Ask, Parameter
 
 CEILING = 10 / 3
@@ -87,7 +86,6 @@ STUDY = Study(
     title="Two outputs that fool every per-output score",
     about="Put an honest pool beside one that repeats two of its outputs: perplexity, entropy, "
     "GED.",
-    sources=Sources(("CHECKPOINT",), "As for `strop sample`.", (CHECKPOINT,)),
     parameters=(
         Parameter.count("steps", "Updates M.", 64, smoke=8),
         Parameter.real("temperature", "tau.", 1.0),

@@ -12,7 +12,6 @@ from dataclasses import asdict
 from itertools import product
 from typing import TYPE_CHECKING, Any
 
-from strop.assets import CHECKPOINT
 from strop.errors import StropError
 from strop.records import SAMPLERS, default_sampler
 from strop.spec import CellSpec, CheckpointSpec, GeneratorSpec, SamplerSpec, Spec
@@ -21,7 +20,7 @@ from strop.table import Column, Table
 from strop.verbs import paper, parameters
 from strop.verbs.points import SETTINGS, budgets, chosen_points
 from strop.verbs.result import Result
-from strop.verbs.study import Sources, Study
+from strop.verbs.study import Study
 from strop.verbs.verb import Ask, Parameter, quoted
 
 if TYPE_CHECKING:
@@ -328,7 +327,6 @@ STUDY = Study(
     title="Memory and time per sequence against steps",
     about="Measure what standard and sharpened sampling of CHECKPOINT cost, dense and fast. "
     "Nothing else should run on the machine meanwhile.",
-    sources=Sources(("CHECKPOINT",), "As for `strop sample`.", (CHECKPOINT,)),
     parameters=(
         parameters.steps(1, 4, 16, 64, 256, 1024, smoke=(4, 16)),
         Parameter(

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from strop.assets import CHECKPOINT
 from strop.stats.interval import value_of
 from strop.table import Column, Pivot, Table
 from strop.verbs import paper, parameters, points
@@ -112,7 +111,6 @@ STUDY = Study(
     name="frontier",
     title="Perplexity and entropy against temperature",
     about="Sweep the temperature of CHECKPOINT at fixed numbers of steps.",
-    sources=Sources(("CHECKPOINT",), "As for `strop sample`.", (CHECKPOINT,)),
     parameters=(
         parameters.steps(8, 128, 1024, smoke=(8, 64)),
         TEMPERATURE,
@@ -251,7 +249,6 @@ SHARPENED = Study(
     name="sharpened",
     title="Standard against sharpened sampling at every budget",
     about="Sample CHECKPOINT at (1, float64) and (.9, float32), budget by budget.",
-    sources=Sources(("CHECKPOINT",), "As for `strop sample`.", (CHECKPOINT,)),
     parameters=(
         parameters.steps(*paper.BUDGETS, smoke=(4, 16)),
         parameters.outputs(128, smoke=16),

@@ -183,7 +183,7 @@ STUDY = Study(
     name=NAME,
     title="Published frontiers of MDLM and DUO at equal entropy",
     about="Read both frontiers of Generative Frontiers (arXiv 2604.02718) off at equal entropy.",
-    sources=Sources((), ""),
+    sources=Sources(()),
     parameters=(
         Parameter("steps", "Of the published budgets.", kind="ints", shown="all"),
         Parameter("entropy", "Entropies in nats.", (5.0, 5.35, 5.5), "floats"),
@@ -230,7 +230,7 @@ EXACT_REPAIR = Study(
     title="A perfect model whose best temperature is not 1",
     about="Compute the paper's two-bit case and its 280 random targets; figures: strop theory "
     "figure -o DIR.",
-    sources=Sources((), ""),
+    sources=Sources(()),
     parameters=(parameters.SEED, parameters.FORCE),
     run=_repair,
     next=lambda _: "strop theory figure -o figures",

@@ -15,7 +15,6 @@ from collections.abc import Mapping, Sequence
 from itertools import combinations
 from typing import TYPE_CHECKING, Any, Literal
 
-from strop.assets import CHECKPOINT
 from strop.errors import unknown_name
 from strop.groupeval.words import DIAGNOSTICS, FACTOR_COLUMNS, share
 from strop.table import Column, Table
@@ -34,7 +33,7 @@ from strop.verbs.points import (
     texts_of,
 )
 from strop.verbs.result import Result
-from strop.verbs.study import SMOKE_NOTE, Sources, Study
+from strop.verbs.study import SMOKE_NOTE, Study
 from strop.verbs.verb import Ask
 
 if TYPE_CHECKING:
@@ -393,7 +392,6 @@ STUDY = Study(
     title="Judged quality and diversity, standard against sharpened",
     about="Sample CHECKPOINT by a standard and a sharpened sampler, judge both in groups of eight, "
     "and compare, budget by budget.",
-    sources=Sources(("CHECKPOINT",), "As for `strop sample`.", (CHECKPOINT,)),
     parameters=(
         parameters.steps(4, 16, 64, 256, 1024, smoke=(4, 16, 64)),
         parameters.outputs(128, smoke=32, words="Outputs per cell; a multiple of 8."),

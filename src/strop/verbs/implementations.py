@@ -107,7 +107,7 @@ STUDY = Study(
     title="How far apart are the public codes of one model?",
     about="Draw from CHECKPOINT (DiffusionGemma) under the laws of four public codes, with the "
     "same random numbers. Without CHECKPOINT: a random one.",
-    sources=Sources(("CHECKPOINT",), "As for `strop sample`.", (), ()),
+    sources=Sources(smoke=()),
     parameters=(
         Parameter.count("steps", "Decoder calls per canvas at most.", 48, smoke=6),
         parameters.outputs(64, smoke=4),

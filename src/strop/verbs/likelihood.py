@@ -10,12 +10,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from strop.assets import CHECKPOINT, HELD_OUT
+from strop.assets import HELD_OUT
 from strop.stats.interval import Interval
 from strop.table import Column, Pivot, Table
 from strop.verbs import parameters
 from strop.verbs.result import Result
-from strop.verbs.study import Sources, Study
+from strop.verbs.study import Study
 from strop.verbs.verb import Ask, Parameter
 
 if TYPE_CHECKING:
@@ -94,7 +94,6 @@ STUDY = Study(
     title="How likely a sampler makes real text: bounds from several reveal paths",
     about="Bound the cross-entropy of CHECKPOINT's output law on held-out text, at every "
     "temperature from the same network calls. For short texts: calls grow with paths and rounds.",
-    sources=Sources(("CHECKPOINT",), "As for `strop sample`.", (CHECKPOINT,)),
     parameters=(
         parameters.steps(2, 8, smoke=(2,)),
         Parameter("temperature", "1 must be among them.", (0.8, 0.9, 1.0, 1.1), "numbers"),

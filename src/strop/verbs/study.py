@@ -15,7 +15,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from strop.assets import EVALUATOR
+from strop.assets import CHECKPOINT, EVALUATOR
 from strop.engine.plan import Elsewhere, Progress
 from strop.errors import UserError
 from strop.registry import Registry
@@ -51,9 +51,9 @@ SMOKE_NOTE = (
 class Sources:
     """The checkpoints that a study takes, as the command line's arguments."""
 
-    names: tuple[str, ...]
+    names: tuple[str, ...] = ("CHECKPOINT",)
     """One per checkpoint; a last name that ends in `...` takes any number."""
-    help: str
+    help: str = "As for `strop sample`."
     default: tuple[str, ...] = ()
     smoke: tuple[str, ...] | None = None
     """None: the default; empty: the study makes its own."""
@@ -85,7 +85,7 @@ class Study(Verb):
     """What it asks, in one line."""
     about: str
     """What its help says."""
-    sources: Sources
+    sources: Sources = Sources(default=(CHECKPOINT,))
     draw: Callable[[Result], Figure] | None = None
     items: tuple[PaperItem, ...] = ()
     """The paper's tables and figures that it measures."""

@@ -16,7 +16,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from strop.assets import CHECKPOINT
 from strop.comparing.frontier import FEWEST
 from strop.comparing.verdict import SMOKE as TOO_SMALL
 from strop.errors import UserError
@@ -32,7 +31,7 @@ from strop.tuning.search import Bench, Search, Tuned, plain_generator, side_spac
 from strop.verbs import parameters
 from strop.verbs.points import TEMPERATURES, load, scorers
 from strop.verbs.result import Result
-from strop.verbs.study import Sources, Study
+from strop.verbs.study import Study
 from strop.verbs.verb import Ask, Parameter
 
 if TYPE_CHECKING:
@@ -324,7 +323,6 @@ STUDY = Study(
     title="How much of each method's gain survives when the baseline is tuned, too?",
     about="Tune the plain sampler and every method of CHECKPOINT on the same number of outputs, "
     "and compare them on fresh ones, as published, and tuned at equal entropy.",
-    sources=Sources(("CHECKPOINT",), "As for `strop sample`.", (CHECKPOINT,)),
     parameters=(
         parameters.steps(16, smoke=(4,)),
         Parameter(
