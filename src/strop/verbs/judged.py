@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from strop.bounds import MOST_REPLICATES, bounded
+from strop.disk import write
 from strop.errors import UserError
 from strop.groupeval.words import (
     CEILING,
@@ -47,7 +48,8 @@ def _seed(words: str) -> Parameter:
 
 
 def _score(ask: Ask) -> Result:
-    from strop.groupeval.judgments import load_judgments
+    from strop.groupeval.by_prompt import write_novelty
+    from strop.groupeval.judgments import load_judgments, open_series, portable_text, where_is
 
     bounded("`replicates`", ask["replicates"], MOST_REPLICATES, "10,000 are the default")
     names = _judges(ask)
@@ -58,8 +60,16 @@ def _score(ask: Ask) -> Result:
     for name, one, told in zip(names, judged, scores, strict=True):
         if one.from_plan and one.source == name:  # all cells of a run
             remarks += _keep(name, told)
-    remarks += [] if ask["portable"] is None else [_carried(judged, ask["portable"])]
-    remarks += [] if ask["novelty"] is None else _novelty(names, ask["novelty"])
+    if ask["portable"] is not None:  # as a file that others read
+        write(Path(ask["portable"]), portable_text(judged[0].verdicts).encode())
+        remarks.append(f"wrote {len(judged[0].verdicts)} judgments to {ask['portable']}")
+    if ask["novelty"] is not None:
+        if not Path(where_is(names[0])).is_dir():
+            raise UserError(
+                "A file of judgments has no texts.", where="`novelty`", expected="a run directory"
+            )
+        files = write_novelty(Path(ask["novelty"]), open_series(names[0]))
+        remarks.append(f"wrote {len(files)} files of NoveltyBench's form below {ask['novelty']}")
     if any(not j.by_prompt and len({c.size for c in j.cells.values()}) > 1 for j in judged):
         remarks.append("note: the cells have different group sizes; their GED are not comparable")
     tables = [_table(one, told) for one, told in zip(judged, scores, strict=True)]
@@ -198,29 +208,6 @@ def _scored(ask: Ask, judgments: Judgments) -> dict[str, Any]:
         data = label(judgments, read_labels(ask["labels"]))
         scores["conditional"] = conditional(data, **settings)
     return scores
-
-
-def _carried(judged: list[Judgments], portable: str) -> str:
-    """The judgments as a file that others read."""
-    from strop.disk import write
-    from strop.groupeval.judgments import portable_text
-
-    [judgments] = judged
-    write(Path(portable), portable_text(judgments.verdicts).encode())
-    return f"wrote {len(judgments.verdicts)} judgments to {portable}"
-
-
-def _novelty(names: list[str], folder: str) -> list[str]:
-    """NoveltyBench's files of one judge."""
-    from strop.groupeval.by_prompt import write_novelty
-    from strop.groupeval.judgments import open_series, where_is
-
-    if not Path(where_is(names[0])).is_dir():
-        raise UserError(
-            "A file of judgments has no texts.", where="`novelty`", expected="a run directory"
-        )
-    files = write_novelty(Path(folder), open_series(names[0]))
-    return [f"wrote {len(files)} files of NoveltyBench's form below {folder}"]
 
 
 def _keep(name: str, scores: dict[str, Any]) -> list[str]:

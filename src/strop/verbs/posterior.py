@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from strop.assets import CHECKPOINT, EMBEDDED, HELD_OUT
 from strop.engine.plan import all_parts
 from strop.errors import UserError
-from strop.spec import CheckpointSpec, OperatingPoint, SamplerSpec
+from strop.spec import OperatingPoint, SamplerSpec
 from strop.stats.jackknife import Resampled
 from strop.stats.resample import REPLICATES
 from strop.table import Column, Table
@@ -45,13 +45,12 @@ ESTIMATORS = {"masked": "all hidden", "target": "one target"}
 class Cells:
     """What was measured on one checkpoint."""
 
-    source: str
-    spec: CheckpointSpec
+    said: dict[str, Any]
+    """Source, spec and session, for the result."""
     losses: dict[int, Losses]
     """By number of steps; arrays [sequences, temperatures]."""
     profile: Losses | None
     """Arrays [sequences, levels, 1]: at tau = 1."""
-    session: dict[str, Any]
 
 
 def _run(ask: Ask) -> Result:
@@ -96,7 +95,9 @@ def _run(ask: Ask) -> Result:
                 )
                 losses = dict(zip(ask["steps"], found, strict=False))
                 profile = found[-1] if ask["levels"] else None
-                measured.append(Cells(source, denoiser.spec, losses, profile, dict(session)))
+                spec = denoiser.spec.model_dump(mode="json")
+                said = {"source": source, "spec": spec, "session": dict(session)}
+                measured.append(Cells(said, losses, profile))
     assert first is not None  # there is at least one checkpoint
     facts = {
         "heldout": {
@@ -148,7 +149,7 @@ def _conclude(ask: Ask, measured: Sequence[Cells]) -> dict[str, Any]:
 
     Differences between checkpoints are later minus earlier in the order given, at tau = 1.
     """
-    names = short_names([one.source for one in measured])
+    names = short_names([one.said["source"] for one in measured])
     columns: dict[Any, Any] = {}
     for name, one in zip(names, measured, strict=True):
         for (count, losses), estimator in product(one.losses.items(), ESTIMATORS):
@@ -160,13 +161,7 @@ def _conclude(ask: Ask, measured: Sequence[Cells]) -> dict[str, Any]:
     cells = list(product(measured[0].losses, ESTIMATORS))
     return {
         "checkpoints": [
-            {
-                "name": name,
-                "source": one.source,
-                "spec": one.spec.model_dump(mode="json"),
-                "session": one.session,
-            }
-            for name, one in zip(names, measured, strict=True)
+            {"name": name, **one.said} for name, one in zip(names, measured, strict=True)
         ],
         "unit": "nats per token",
         "replicates": REPLICATES,

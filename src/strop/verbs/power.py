@@ -52,13 +52,11 @@ class Question:
     error: float
     """Standard error of the difference of two sides, times the root of the outputs a side."""
     freedom: float
-    drawn: bool = True
-    """Whether its outputs cost what the pilot's did."""
 
     def row(self, calls: float | None, seconds: float | None) -> dict[str, Any]:
         """What it needs; both sides together for calls and minutes."""
         found = needed(self.power, self.error, self.freedom)
-        many = None if found.outputs is None or not self.drawn else SIDES * found.outputs
+        many = None if found.outputs is None else SIDES * found.outputs
         return {
             "question": self.name,
             "size": self.size,
