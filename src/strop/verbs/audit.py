@@ -26,19 +26,8 @@ from strop.spec import MetricSpec, OperatingPoint
 from strop.table import Column, Pivot, Table
 from strop.tuning.choice import RULES, Selection, choose, hashed, write_selection
 from strop.tuning.gain import GOALS, WITHIN, Decision, Gain, decide, family_level, gain, spec_file
-from strop.verbs import parameters
+from strop.verbs import parameters, points
 from strop.verbs.paper import BUDGETS, RowByRow, item
-from strop.verbs.points import (
-    TEMPERATURES,
-    budgets,
-    cell_table,
-    draw,
-    guard_notes,
-    points,
-    prompt_notes,
-    score,
-    standard,
-)
 from strop.verbs.result import Result
 from strop.verbs.study import Study
 from strop.verbs.verb import Ask, Parameter, quoted
@@ -147,7 +136,7 @@ class Audit:
             f"{self.source}: perplexity under {evaluators[0]} ({ask['span']}, token-pooled) with "
             "95% interval, [entropy in nats]"
         )
-        table = cell_table(title, rows)
+        table = points.cell_table(title, rows)
         table = Table(
             title,
             (*table.columns, Column("point", "setting")),
@@ -186,8 +175,8 @@ class Audit:
         notes = (
             f"standard: {self.standard}{_public_draws(self.family)}",
             *self.told,
-            *guard_notes([*self.cells, *self.fresh]),
-            *prompt_notes(
+            *points.guard_notes([*self.cells, *self.fresh]),
+            *points.prompt_notes(
                 max(one.outputs for one in self.cells),
                 self.cells[0].spec.generator.prompts,
                 next((one.spec.generator.prompts for one in self.fresh), None),
@@ -268,11 +257,11 @@ def _run(ask: Ask) -> Result:
     evaluators += [known_evaluator(others, device=home)] if others else []
     chosen, left_out = _points(ask, model.spec.family)
     plain = chosen[0]
-    numbers = budgets(model, tuple(counts))
+    numbers = points.budgets(model, tuple(counts))
     cells = [(m, point) for m in numbers for point in chosen]
     n = [counts[m][0] if m in counts else max(c for c, _ in counts.values()) for m, _ in cells]
-    drawn = draw(ask, model, cells, ask.folder or ask.out, n=n)
-    table = score(ask, model, drawn, evaluators[:1])
+    drawn = points.draw(ask, model, cells, ask.folder or ask.out, n=n)
+    table = points.score(ask, model, drawn, evaluators[:1])
     selections, refusals = _choose(table)
     digest = write_selection(
         ask.out, {rule: hashed(one.document()) for rule, one in selections.items()}
@@ -329,9 +318,9 @@ def _later(ask: Ask) -> str:
 
 def _points(ask: Ask, family: str) -> Any:
     """The axes' combinations, the standard first; what is left out is said."""
-    usual = {"temperature": sorted(TEMPERATURES, reverse=True) if ask["grid"] else RATES}
-    found, left_out = points(family, ask["sampler"], ask["axis"] or {}, usual)
-    return list(dict.fromkeys((standard(family, ask["axis"]), *found))), left_out
+    usual = {"temperature": sorted(points.TEMPERATURES, reverse=True) if ask["grid"] else RATES}
+    found, left_out = points.points(family, ask["sampler"], ask["axis"] or {}, usual)
+    return list(dict.fromkeys((points.standard(family, ask["axis"]), *found))), left_out
 
 
 def _choose(table: Frame) -> tuple[dict[str, Selection], dict[str, str]]:
@@ -366,8 +355,8 @@ def _fresh(
     out = ask.out / FRESH / digest[:16]
     cells = [(0 if causal else m, point) for m, point in again]
     seed, searched = derive_seed(ask["seed"], "fresh"), max(c for c, _ in counts.values())
-    drawn = draw(ask, model, cells, out, n=n, seed=seed, searched=searched)
-    return score(ask, model, drawn, evaluators)
+    drawn = points.draw(ask, model, cells, out, n=n, seed=seed, searched=searched)
+    return points.score(ask, model, drawn, evaluators)
 
 
 def _gains(
