@@ -239,6 +239,10 @@ def test_every_printed_cell_of_the_sweep_is_found_and_others_stand_beside_it():
     assert found[256, 1.0, "float64"]["elsewhere"] is None
     late = item.beside(study, ask, {"x": "late"})
     assert "elsewhere" not in [column.name for column in late.columns]
+    known = {tuple(row[k] for k in knobs): row["paper"] for row in late.rows}
+    said = table("headline-full").by(*knobs, checkpoint="late")
+    assert known[32, 1.0, "float64"] == said[32, 1.0, "float64"]["perplexity"]
+    assert known[32, 1.0, "float64"] != found[32, 1.0, "float64"]["paper"]
 
 
 def test_rows_say_whether_they_lie_within_the_noise_of_both():
@@ -257,3 +261,16 @@ def test_rows_say_whether_they_lie_within_the_noise_of_both():
     assert beside("x", (), printed).rows[0]["within"] == "no"
     plain = beside("x", (), [{"paper": 1.0, "measured": 2.0}])
     assert "within" not in [column.name for column in plain.columns]
+
+
+def test_perplexities_are_compared_by_their_logarithms():
+    """Of 60, half and twice that, times the root of two for the noise of both: 22.5 to 160."""
+    level = Interval(60.0, 30.0, 120.0, n=128)
+    cell = {"steps": 64, "temperature": 1.0, "precision": "float64", "entropy": 5.0, "mark": ""}
+    study = Result(table=Table("", (), [{**cell, "perplexity": level}]))
+    _, item = items()["headline"]
+    ask: Any = SimpleNamespace(sources=("x",))
+    [row] = item.beside(study, ask, {"x": "public"}).rows
+    assert (row["paper"], row["within"]) == (154.9, "yes")  # on a straight scale up to 124
+    told = beside("x", (), [{"paper": 21.0, "measured": level}], outputs=128, log=True)
+    assert told.rows[0]["within"] == "no"

@@ -16,6 +16,7 @@ from strop.language.reading import END, PROMPT, tokenizer, truth
 from strop.stats.interval import Interval
 from strop.store import Run
 from strop.verbs import truth as study
+from strop.verbs import truth_measured as measured
 from strop.verbs.study import run
 
 sys.path.append(str(Path(__file__).parents[1] / "language"))
@@ -136,13 +137,13 @@ def test_ranks_are_scipys_ties_included():
     rng = np.random.default_rng(0)
     x, y = rng.integers(4, size=(5, 30)).astype(float), rng.normal(size=(5, 30))
     wanted = [spearmanr(a, b).statistic for a, b in zip(x, y, strict=True)]
-    assert study._ranked(x, y) == pytest.approx(wanted)
+    assert measured.ranked(x, y) == pytest.approx(wanted)
 
 
 def test_controls_are_what_they_are_called(small):
     language = Language.load(small)
     ids, other = language.draw(24, 1), language.draw(24, 2)
-    made = {kind: study._control(kind, ids, other, language) for kind in study.KINDS}
+    made = {kind: measured.control(kind, ids, other, language) for kind in measured.KINDS}
     best = np.sort(language.log_p(ids))[::-1][:8]
     assert len(np.unique(made["eight best repeated"], axis=0)) <= 8
     assert language.log_p(made["eight best repeated"])[:8] == pytest.approx(best)
@@ -151,7 +152,7 @@ def test_controls_are_what_they_are_called(small):
     assert (glued[1:, 3:] == ids[:-1, 3:]).all()
     assert (made["half of another"] == np.concatenate([ids[::2], other[1::2]])).all()
     assert all(one.shape == ids.shape for one in made.values())
-    assert 0 < (study._control("typos", ids, other, language) != ids).mean() < 0.1
+    assert 0 < (measured.control("typos", ids, other, language) != ids).mean() < 0.1
 
 
 def test_soft_overlap_weighs_a_text_by_its_violations(small):
@@ -162,7 +163,7 @@ def test_soft_overlap_weighs_a_text_by_its_violations(small):
     for one in ids:
         mode = language.posterior(one[None]).reshape(-1).argmax()
         mass[mode] += np.exp(-language.violations(one[None])[0] / 4) / 50
-    assert study.soft_overlap(ids, language) == pytest.approx(np.minimum(law, mass).sum())
+    assert measured.soft_overlap(ids, language) == pytest.approx(np.minimum(law, mass).sum())
 
 
 def test_the_bound_and_the_rare_words(small, tmp_path):

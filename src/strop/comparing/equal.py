@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Any
 
 from strop.comparing.looks import kept_lists
 from strop.comparing.outputs import Named, SideOutputs, is_causal
-from strop.spec import MOST_STEPS
+from strop.spec.value import MOST_STEPS
 from strop.verbs.verb import Ask
 
 if TYPE_CHECKING:
     from strop.denoisers import Model
-    from strop.spec import SamplerSpec
+    from strop.spec.generator import SamplerSpec
 
 TRIED = (1.25, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0, 12.0, 16.0)
 """Multiples of the steps."""

@@ -19,11 +19,13 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from strop.comparing import Sample, Scored
+from strop.comparing.scored import Scored
+from strop.comparing.side import Sample
 from strop.errors import UserError
-from strop.records import SAMPLERS, default_sampler
+from strop.records.family import default_sampler
+from strop.records.sampler import SAMPLERS
 from strop.rng import derive_seed
-from strop.spec import SamplerSpec, swept
+from strop.spec.generator import SamplerSpec, swept
 from strop.store import Folder
 from strop.tuning.space import parse
 

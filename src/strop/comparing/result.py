@@ -8,10 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from strop.comparing import Comparison, Level, Side, overall
+from strop.comparing.compare import Comparison
 from strop.comparing.diversity import COPIES, unseen_copies
 from strop.comparing.equal import unequal
+from strop.comparing.levels import Level
 from strop.comparing.outputs import Point, SideOutputs
+from strop.comparing.overall import overall
+from strop.comparing.side import Side
 from strop.comparing.words import sentence
 from strop.groupeval.words import FACTOR_COLUMNS
 from strop.stats.jackknife import jackknife
@@ -22,7 +25,7 @@ from strop.verbs.verb import Ask
 
 if TYPE_CHECKING:
     from strop.measure.guard import Guard
-    from strop.spec import SamplerSpec
+    from strop.spec.generator import SamplerSpec
     from strop.tuning.search import Tuned
 
 LETTERS = ("A", "B")

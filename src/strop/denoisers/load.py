@@ -27,10 +27,10 @@ from strop.denoisers.network import NetworkDenoiser
 from strop.denoisers.tokenizer import TextCodec
 from strop.engine.plan import WORKERS
 from strop.errors import UserError, unknown_name
-from strop.records import FAMILIES
+from strop.records.family import FAMILIES
 from strop.registry import resolve
 from strop.served.address import ServerAddress, is_served
-from strop.spec import CheckpointSpec
+from strop.spec.generator import CheckpointSpec
 
 
 @dataclass(frozen=True)

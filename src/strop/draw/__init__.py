@@ -30,16 +30,17 @@ from strop.draw.worker import (
     unit_of_auto,
     what_to_load,
 )
-from strop.engine import LOCAL, Engine, cut
-from strop.engine.plan import Progress, refuse_missing, stop_if_planning
+from strop.engine.plan import LOCAL, Engine, Progress, cut, refuse_missing, stop_if_planning
 from strop.engine.sink import MemoryRows, OutputRows, Sink
 from strop.engine.workers import Worker, run_units
 from strop.errors import UserError, whole_number
 from strop.pool import OnStep, Pool
-from strop.prompts import Bos, Canvases, PromptSet
-from strop.records import default_sampler
+from strop.prompts.canvas import Canvases
+from strop.prompts.rows import Bos, PromptSet
+from strop.records.family import default_sampler
 from strop.samplers import check_model
-from strop.spec import OUTPUT_LIMIT, SEED_LIMIT, CellSpec, GeneratorSpec, SamplerSpec
+from strop.spec.generator import CellSpec, GeneratorSpec, SamplerSpec
+from strop.spec.value import OUTPUT_LIMIT, SEED_LIMIT
 from strop.store import Cell, Run
 
 __all__ = ["Progress", "outputs_of", "sample", "sample_cells"]

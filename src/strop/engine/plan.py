@@ -20,7 +20,7 @@ from strop.bounds import bounded_workers
 from strop.errors import Incomplete, UserError, unknown_name
 
 if TYPE_CHECKING:
-    from strop.spec import CellSpec
+    from strop.spec.generator import CellSpec
 
 KINDS = ("local", "devices", "ray")
 WORKERS = "workers"

@@ -24,18 +24,11 @@ from strop.engine.plan import Silent
 from strop.errors import UserError, unknown_name, whole_number
 from strop.interop.harness_settings import Generation, Settings
 from strop.interop.likelihood import Pair, Score, check_masked, exact, is_greedy, monte_carlo
-from strop.prompts import (
-    Bos,
-    Canvas,
-    Canvases,
-    ChatTemplate,
-    PromptReader,
-    PromptSet,
-    Template,
-    resolve,
-)
-from strop.records import default_sampler
-from strop.spec import OUTPUT_LIMIT
+from strop.prompts.canvas import Canvas, Canvases, PromptReader, resolve
+from strop.prompts.chat import ChatTemplate
+from strop.prompts.rows import Bos, PromptSet, Template
+from strop.records.family import default_sampler
+from strop.spec.value import OUTPUT_LIMIT
 from strop.version import __version__
 
 NAME = "strop"

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any, cast
 from strop import assets
 from strop.engine.plan import WORKERS
 from strop.errors import UserError
-from strop.spec import CheckpointSpec, EvaluatorSpec
+from strop.spec.generator import CheckpointSpec
+from strop.spec.measure import EvaluatorSpec
 from strop.store.remembered import FileMemory, files_at
 
 if TYPE_CHECKING:

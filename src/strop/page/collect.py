@@ -17,6 +17,7 @@ from typing import Any
 
 from strop.errors import UserError
 from strop.measure.frame import Measured, read_run
+from strop.measure.guard import Guard
 from strop.page.data import (
     AuditPart,
     CellGroup,
@@ -34,7 +35,7 @@ from strop.page.player import players, tokens_of
 from strop.page.tables import judged_series, recognised
 from strop.page.trained import training_part
 from strop.served.address import notes_on
-from strop.spec import MetricSpec
+from strop.spec.measure import MetricSpec
 from strop.store import KINDS, Cell, Mark, Run, read_mark, study_result
 from strop.store.documents import RESULT
 from strop.store.tables import CHANGED, token_ids
@@ -70,11 +71,18 @@ class _Found:
 
 
 def gather(
-    sources: Sequence[str | Path], *, title: str | None = None, outputs: int | None = None
+    sources: Sequence[str | Path],
+    *,
+    title: str | None = None,
+    outputs: int | None = None,
+    numbers: bool = True,
 ) -> Report:
-    """Read everything that the sources hold, and the texts of the first outputs of every cell."""
+    """Read everything that the sources hold, and the texts of the first outputs of every cell.
+
+    Without `numbers` nothing is computed of outputs, and none but the first of a cell are read.
+    """
     found = _sort(sources)
-    groups = _groups(found.runs, MOST_OUTPUTS if outputs is None else outputs)
+    groups = _groups(found.runs, MOST_OUTPUTS if outputs is None else outputs, numbers)
     cells = [(cell, run) for group, run in groups for cell in group.cells]
     parts = tuple(_study(path, document) for path, document in found.studies)
     parts += tuple(filter(None, map(_search, found.runs)))
@@ -187,11 +195,12 @@ def _nothing(path: Path, mark: Mark | None) -> UserError:
 # ---------------------------------------------------------------------------- cells
 
 
-def _groups(runs: Sequence[Run], outputs: int) -> list[tuple[CellGroup, Run]]:
+def _groups(runs: Sequence[Run], outputs: int, numbers: bool) -> list[tuple[CellGroup, Run]]:
     """Every cell that holds outputs, by checkpoint, length and seed; with the first run of each."""
     members: dict[tuple[str, int, int], dict[str, tuple[Measured, Cell, Run]]] = {}
     for run in runs:
-        for measured, cell in zip(read_run(run), run.cells(), strict=True):
+        frame = read_run(run) if numbers else map(_unmeasured, run.cells())
+        for measured, cell in zip(frame, run.cells(), strict=True):
             generator = measured.spec.generator
             key = (generator.checkpoint.sha256, generator.length, measured.spec.seed)
             mine = members.setdefault(key, {})
@@ -207,6 +216,12 @@ def _groups(runs: Sequence[Run], outputs: int) -> list[tuple[CellGroup, Run]]:
             fix="run the command that made it again; it draws what is missing",
         )
     return [_group(key, mine, outputs) for key, mine in found.items()]
+
+
+def _unmeasured(cell: Cell) -> Measured:
+    """A row without any number but that of its outputs."""
+    nothing = Guard(cell.spec.generator.length, None, "nothing was measured")
+    return Measured(cell.spec, cell.path, len(cell.table(["index"])), nothing, ())
 
 
 def _group(

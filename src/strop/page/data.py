@@ -19,8 +19,9 @@ from typing import TYPE_CHECKING, Any
 from strop.measure.frame import Measured
 from strop.measure.guard import Guard
 from strop.measure.metric import PERPLEXITY
-from strop.records import default_sampler
-from strop.spec import MetricSpec, OperatingPoint, SamplerSpec
+from strop.records.family import default_sampler
+from strop.spec.generator import OperatingPoint, SamplerSpec
+from strop.spec.measure import MetricSpec
 from strop.stats.interval import Interval
 from strop.table import Table
 from strop.verbs.result import NO_TABLE, Result
@@ -236,6 +237,11 @@ class Report:
     def cells(self) -> list[Shown]:
         """Of all groups."""
         return [cell for group in self.groups for cell in group.cells]
+
+    @property
+    def measured(self) -> bool:
+        """Whether its cells have any numbers: what is shown while they are computed has none."""
+        return any(cell.measured.parts for cell in self.cells)
 
     @cached_property
     def metrics(self) -> dict[MetricSpec, str]:

@@ -8,18 +8,19 @@ A file of judgments has no place for scores, so it is scored here.
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from strop.groupeval.words import COPIED, DIAGNOSTICS, FACTOR_COLUMNS, current_scores, differences
 from strop.measure.frame import SMALL, Measured, cut_notes
 from strop.measure.metric import metrics
 from strop.page.data import CellGroup, JudgedSeries, Report, Shown, listed, value_of
-from strop.spec import MetricSpec
+from strop.spec.measure import MetricSpec
 from strop.table import Column, Pivot, Table
 
 if TYPE_CHECKING:
@@ -229,15 +230,16 @@ class OutputColumn:
     column: Column
     metric: MetricSpec | None
 
-    def values(self, cell: Shown) -> Mapping[int, float]:
-        """By the output's number; what is no number is left out."""
+    def values(self, cell: Shown, wanted: NDArray[np.int64]) -> NDArray[np.float64]:
+        """Of the outputs with these numbers; nan where one has none."""
         if self.metric is None:
-            return cell.calls
+            return np.array([cell.calls.get(number, np.nan) for number in wanted.tolist()])
         found = next((s for s in cell.measured.scores if s.metric == self.metric), None)
-        if found is None:
-            return {}
-        told = zip(found.index.tolist(), found.record.values(found.columns).tolist(), strict=True)
-        return {index: value for index, value in told if np.isfinite(value)}
+        if found is None or not len(found.index):
+            return np.full(len(wanted), np.nan)
+        place = np.minimum(np.searchsorted(found.index, wanted), len(found.index) - 1)
+        told = found.record.values(found.columns)[place]
+        return np.where((found.index[place] == wanted) & np.isfinite(told), told, np.nan)
 
 
 def output_columns(report: Report) -> list[OutputColumn]:

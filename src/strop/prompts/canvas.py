@@ -14,7 +14,7 @@ from typing import Protocol
 from strop.bounds import MOST_LENGTH
 from strop.errors import UserError, whole_number
 from strop.prompts.rows import Piece, Prompt, PromptSet, Template
-from strop.spec import PromptSpec
+from strop.spec.generator import PromptSpec
 
 
 class Codec(Protocol):

@@ -40,7 +40,7 @@ from strop.samplers.machinery.dense import DenseRun
 from strop.samplers.machinery.grid import alpha_of
 from strop.samplers.machinery.lattice import Address
 from strop.samplers.machinery.lockstep import LockstepRun, lockstep
-from strop.spec import SamplerSpec
+from strop.spec.generator import SamplerSpec
 
 SURE = 1e9
 """The logit that the public code gives a visible token on its way to the discriminator."""

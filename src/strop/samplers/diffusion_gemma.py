@@ -26,12 +26,14 @@ from strop.denoisers.base import NEG_INFINITY, refuse_infinite
 from strop.denoisers.device import Numbers, brought, upload
 from strop.denoisers.diffusion_gemma import CanvasMemory, DiffusionGemma
 from strop.errors import UserError
+from strop.records.sampler import Precision
 from strop.rng import Stream
 from strop.samplers.machinery.addressed import ExactDraw, Weights, addressed
 from strop.samplers.machinery.dense import DenseRun
 from strop.samplers.machinery.lattice import Address
 from strop.samplers.machinery.lockstep import LockstepRun, lockstep
-from strop.spec import Cooling, Precision, SamplerSpec
+from strop.spec.generator import SamplerSpec
+from strop.spec.value import Cooling
 
 Watch = Callable[["OpenCanvas", Tensor, Tensor], None]
 """Told after every decoder call: what was made of it, what was read and where draws were accepted,

@@ -21,7 +21,8 @@ from numpy.typing import NDArray
 from strop.disk import TEMPORARY, disk, locked, reading, replacing, write
 from strop.errors import UserError
 from strop.pool import Output, counted, padded
-from strop.spec import CellSpec, MetricSpec
+from strop.spec.generator import CellSpec
+from strop.spec.measure import MetricSpec
 from strop.store.documents import FORMAT, METRIC_ID, check_format, damaged
 
 if TYPE_CHECKING:

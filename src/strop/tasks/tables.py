@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from strop.served.address import notes_of
-from strop.spec import OperatingPoint
+from strop.spec.generator import OperatingPoint
 from strop.store import StudyFolder
 from strop.table import Column, Table, plain
 from strop.tasks.outcome import FIGURE, OWNER, Results, TaskSetting, paired, paired_p

@@ -20,9 +20,11 @@ from typing import TYPE_CHECKING, Any
 from strop.errors import UserError, unknown_name
 from strop.measure.guard import MARKS
 from strop.measure.metric import PERPLEXITY, Number
-from strop.records import FAMILIES, SAMPLERS, reads_as
+from strop.records.family import FAMILIES, reads_as
+from strop.records.sampler import SAMPLERS
 from strop.rng import derive_seed
-from strop.spec import MetricSpec, OperatingPoint
+from strop.spec.generator import OperatingPoint
+from strop.spec.measure import MetricSpec
 from strop.table import Column, Pivot, Table
 from strop.tuning.choice import RULES, Selection, choose, hashed, write_selection
 from strop.tuning.gain import GOALS, WITHIN, Decision, Gain, decide, family_level, gain, spec_file

@@ -7,7 +7,7 @@ together), or cannot be told: few outputs must not pass for agreement.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,7 +16,7 @@ from strop.assets import EMBEDDED, ROOT, known_models
 from strop.errors import CheckFailed, UserError
 from strop.measure.metric import Number
 from strop.rng import derive_seed
-from strop.spec import OperatingPoint, SamplerSpec
+from strop.spec.generator import OperatingPoint, SamplerSpec
 from strop.stats.interval import LEVEL, Interval
 from strop.stats.jackknife import jackknife
 from strop.stats.published import Gap, gap, holm, verdicts
@@ -39,6 +39,10 @@ FEW = (16, 64)
 """Budgets of a paper's table that are drawn unless others are named: they are cheap."""
 NUMBERS = {"perplexity": 0.05, "entropy": 0.005}
 """What is compared, and half a unit of its last printed digit."""
+LEAST = {"perplexity": 1.0, "entropy": 0.0}
+TOLD: dict[str, type] = dict.fromkeys(("checkpoint", "evaluator", "sha256", "weights"), str)
+TOLD |= {"evaluator_sha256": str, "parameters": int, "outputs": int, "length": int}
+"""What a card says for all of its rows, and what each must be."""
 CELL = ("steps", "temperature", "precision")
 SMALL = EMBEDDED + "tales-tiny"
 COLUMNS = (
@@ -123,6 +127,14 @@ def _card(table: paper.PaperTable) -> Published:
             expected="settings: checkpoint, evaluator, outputs; columns: "
             + ", ".join((*CELL, *NUMBERS)),
         )
+    if wrong := next(_unusable(table), None):
+        raise UserError(
+            "The published numbers cannot be compared with.",
+            where=table.id,
+            got=wrong,
+            expected="rows of perplexities from 1 and entropies from 0, each cell once, errors "
+            "above 0; whole numbers above 0 for outputs, length, parameters; words for the rest",
+        )
     facts = {
         k: told[k] for k in ("sha256", "weights", "parameters", "evaluator_sha256") if k in told
     }
@@ -131,6 +143,24 @@ def _card(table: paper.PaperTable) -> Published:
     }
     span = told.get("span", "first-document")
     return Published(told["checkpoint"], told["evaluator"], span, told.get("length"), facts, cells)
+
+
+def _unusable(table: paper.PaperTable) -> Iterator[str]:
+    """What on a card is no number or name of its kind."""
+    for name, kind in TOLD.items():
+        value = table.settings.get(name)
+        unlike = type(value) is not kind or not value or (kind is int and value < 0)
+        if value is not None and unlike:
+            yield f"{name}: {value!r}"
+    cells = [tuple(row[k] for k in CELL) for row in table.records()]
+    if len(set(cells)) < max(1, len(cells)):
+        yield "no rows" if not cells else "a cell twice"
+    for cell, row in zip(cells, table.records(), strict=True):
+        for name, least in LEAST.items():
+            error = row.get(f"{name}_error")
+            numbers = type(row[name]) in (int, float) and type(error) in (int, float, type(None))
+            if not numbers or row[name] < least or (error is not None and error <= 0):
+                yield f"{name} {row[name]!r}, error {error!r}, at {cell}"
 
 
 def _wanted(ask: Ask) -> Published:
@@ -222,13 +252,14 @@ def _files(mine: Published, model: Any, ask: Ask) -> list[dict[str, Any]]:
     network = getattr(model, "network", None)
     size = None if network is None else sum(p.numel() for p in network.parameters())
     evaluator = ask.evaluator.spec
+    folder = Path(ask["evaluator"]).expanduser()
     told = mine.facts
     said = {
         "SHA-256 of the weights": (told.get("sha256"), model.spec.sha256),
         "weights": (told.get("weights"), model.spec.weights),
         "parameters": (told.get("parameters"), size),
         "tokens": (mine.length, model.length),
-        "evaluator": (mine.evaluator, evaluator.name),
+        "evaluator": (mine.evaluator, folder if folder.is_dir() else evaluator.name),
         "SHA-256 of the evaluator": (told.get("evaluator_sha256"), evaluator.sha256),
     }
     rows = []
@@ -236,7 +267,13 @@ def _files(mine: Published, model: Any, ask: Ask) -> list[dict[str, Any]]:
         if what.startswith("SHA-256"):
             both = [digest and digest[:16] for digest in both]
         wanted, found = both
-        verdict = "not published" if wanted is None else "agrees" if wanted == found else "differs"
+        if wanted is None:
+            verdict = "not published"
+        elif found is None or isinstance(found, Path):
+            verdict = "cannot tell"  # a directory on this machine has no public name
+        else:
+            verdict = "agrees" if wanted == found else "differs"
+        found = str(found) if isinstance(found, Path) else found
         rows.append({"what": what, "published": wanted, "found": found, "verdict": verdict})
     return rows
 

@@ -13,8 +13,10 @@ from itertools import product
 from typing import TYPE_CHECKING, Any
 
 from strop.errors import StropError
-from strop.records import SAMPLERS, default_sampler
-from strop.spec import CellSpec, CheckpointSpec, GeneratorSpec, SamplerSpec, Spec
+from strop.records.family import default_sampler
+from strop.records.sampler import SAMPLERS
+from strop.spec.generator import CellSpec, CheckpointSpec, GeneratorSpec, SamplerSpec
+from strop.spec.value import Spec
 from strop.stats.interval import Interval, value_of
 from strop.table import Column, Table
 from strop.verbs import paper, parameters

@@ -18,8 +18,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
 
 from strop.assets import CHECKPOINT
-from strop.records import FAMILIES, SAMPLERS
-from strop.spec import MOST_STEPS, OperatingPoint, SamplerSpec
+from strop.records.family import FAMILIES
+from strop.records.sampler import SAMPLERS
+from strop.spec.generator import OperatingPoint, SamplerSpec
+from strop.spec.value import MOST_STEPS
 from strop.stats.interval import Interval, value_of
 from strop.table import Column, Pivot, Table
 from strop.verbs import families, groupeval, paper, parameters, posterior, study
@@ -49,7 +51,7 @@ COLUMNS = (
 )
 SMALL_NOTE = (
     "The families are the embedded model in their layouts; DUO was never trained for its noise, "
-    "and the discriminator has random weights."
+    "both of its rows are one checkpoint, and the discriminator has random weights."
 )
 
 
@@ -141,7 +143,8 @@ def _draw(result: Result) -> Figure:
         if guard["threshold"] is not None:
             axes[1].axhline(guard["threshold"], color=GREY, ls=(0, (1, 1)), lw=0.8)
             where = (0.01, guard["threshold"])
-            axes[1].annotate("guard", where, xycoords=("axes fraction", "data"), fontsize=6.5)
+            look: dict[str, Any] = {"xycoords": ("axes fraction", "data"), "fontsize": 6.5}
+            axes[1].annotate("guard", where, va="bottom", **look)
     budgets = {r["steps"] for r in rows if r["steps"] is not None}
     for one in axes if budgets else ():
         steps_axis(one, budgets)

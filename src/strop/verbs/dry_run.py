@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any
 
 from strop.engine.plan import Elsewhere, planning
 from strop.errors import UserError
-from strop.records import SAMPLERS
-from strop.spec import CellSpec, SamplerSpec
+from strop.records.sampler import SAMPLERS
+from strop.spec.generator import CellSpec, SamplerSpec
 from strop.table import Column, Table, duration
 from strop.verbs.result import Result
 from strop.verbs.verb import Ask

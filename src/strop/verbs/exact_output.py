@@ -21,7 +21,8 @@ from numpy.typing import NDArray
 
 from strop.engine.plan import all_parts
 from strop.errors import UserError
-from strop.spec import OperatingPoint, SpanPolicy
+from strop.spec.generator import OperatingPoint
+from strop.spec.measure import SpanPolicy
 from strop.stats.resample import Statistic, ratio
 from strop.table import Column, Table
 from strop.verbs import paper, parameters, points
@@ -45,12 +46,12 @@ EVALUATORS = ("gpt2-large", "Qwen/Qwen3-8B-Base")
 POLICIES: tuple[SpanPolicy, ...] = ("full-stream", "first-document")
 """The first is the primary one."""
 AGGREGATES = ("pooled", "macro", "bits_per_byte")
+"""Token-pooled, mean over outputs, per byte; the first is the primary one."""
 RULE = ("evaluator", "policy", "aggregate")
 MACRO = (
     "macro is exp of the mean over outputs of their mean loss per token; the paper does not define "
     "its macro average"
 )
-"""Token-pooled, mean over outputs, per byte; the first is the primary one."""
 PAPER_COLUMNS = {"gpt2-large": "gpt2_large_ratio", "Qwen/Qwen3-8B-Base": "qwen_ratio"}
 JUDGED = "groupeval"
 
@@ -211,7 +212,9 @@ def _comparisons(
     ask: Ask, pools: Pools, names: Sequence[str], scored: Scores, judged: Mapping[str, Judgments]
 ) -> list[dict[str, Any]]:
     """The ratio table: likelihood and judged quality of the first generator against the second."""
-    printed = paper.table("groupeval-exact").by("steps", "sampler")
+    # The paper's numbers are of its own two generators.
+    ours = tuple(names) == NAMES
+    printed = paper.table("groupeval-exact").by("steps", "sampler") if ours else {}
     rows = []
     for m, setting in sorted({(place.steps, place.setting) for place in pools}):
         pair = [Place(m, setting, name) for name in names]
@@ -455,15 +458,20 @@ def _beside(result: Result, *_: Any) -> Table:
     rows = []
     for row in result.facts["comparisons"]:
         found = [(name, one["paper"], one["ratio"]) for name, one in row["ratios"].items()]
-        if row["paper"]:
-            found.append(("GEQ GPT-OSS (paper)", row["paper"]["difference"], None))
-        judged = row["judged"].items()
-        found += [(f"GEQ {judge} (here)", None, one["difference"]) for judge, one in judged]
+        if said := row["paper"]:
+            geq = paper.with_interval(said)["difference"]
+            found.append(("GEQ GPT-OSS (paper)", geq, None))
+            found.append(("GED GPT-OSS (paper)", said["ged_difference"], None))
+        for judge, one in row["judged"].items():
+            found.append((f"GEQ {judge} (here)", None, one["difference"]))
+            found.append((f"GED {judge} (here)", None, one["ged"][0] - one["ged"][1]))
         for by, said, measured in found:
             told = {"by": by, "paper": said, "measured": measured}
             rows.append({"steps": row["steps"], "setting": row["setting"], **told})
-    unit = "perplexity, MDLM over DiDi-Instruct; GEQ, MDLM minus DiDi-Instruct"
-    return paper.beside(unit, (Column("steps", "M"), Column("setting"), Column("by")), rows)
+    unit = "perplexity, MDLM over DiDi-Instruct; GEQ and GED, MDLM minus DiDi-Instruct"
+    keys = (Column("steps", "M"), Column("setting"), Column("by"))
+    outputs = paper.table("groupeval-exact").settings["outputs_per_cell"]
+    return paper.beside(unit, keys, rows, outputs=outputs, log=True)
 
 
 STUDY = Study(

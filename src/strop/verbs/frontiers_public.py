@@ -42,12 +42,12 @@ CURVE_POINTS = 25
 CHECKPOINTS = {"MDLM-Small": "mdlm", "DUO": "duo"}
 """Whose cells they are, by the names of the comparison across families."""
 SOURCE = (
-    "Source: Generative Frontiers (arXiv 2604.02718), public checkpoints of MDLM and DUO, "
+    "Generative Frontiers (arXiv 2604.02718), public checkpoints of MDLM and DUO, "
     "ancestral sampling, OpenWebText, 1,024 tokens. The source names neither the evaluator nor the "
     "number of outputs, so there are no intervals; nor the precision, taken as float64."
 )
 NOTES = (
-    SOURCE,
+    f"Source: {SOURCE}",
     "This DUO is not distilled. The paper's claim is about distilled DUO and DiDi-Instruct, with "
     "MDLM sharpened and the others not, from 64 steps on: a neighbouring question.",
 )

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 import yaml
-from pydantic import BaseModel, ConfigDict, model_validator
+from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 
 from strop.assets import ROOT
 from strop.errors import UserError, unknown_name
@@ -45,10 +45,14 @@ EXTRA = {
     "ged": "GED",
     "paper_best": "paper's best tau",
     "best": "best tau",
-    "within": "within the noise of both",
-    "elsewhere": "Generative Frontiers",
+    "within": "within noise",
+    "elsewhere": "elsewhere",
 }
 """What rows may have besides, and its heading."""
+NOISE = (
+    "within noise: whether paper and measured differ by no more than the 95% noise of both; where "
+    "the paper prints no interval, its numbers count as noisy as ours, by its number of outputs"
+)
 
 
 def beside(
@@ -171,7 +175,7 @@ class PaperTable(BaseModel):
         stray = sorted(set(self.units) - set(self.columns))
         if wrong or stray or len(set(self.columns)) < len(self.columns):
             raise UserError(
-                "A table of the paper is damaged.",
+                "A table of printed numbers is damaged.",
                 where=self.id,
                 got=f"the row {wrong[0]}" if wrong else f"units of {stray} or a column twice",
                 expected="one value per column: " + ", ".join(self.columns),
@@ -236,17 +240,22 @@ def _loaded(path: Path) -> Any:
 def read_table(path: Path) -> PaperTable:
     """A file of printed numbers; its id is the file's name."""
     try:
-        found = PaperTable(**_loaded(path))
-    except (OSError, UnicodeDecodeError, TypeError, ValueError, yaml.YAMLError) as error:
+        found = PaperTable.model_validate(_loaded(path))
+    except (OSError, UnicodeDecodeError, ValueError, yaml.YAMLError) as error:
+        got = str(error).splitlines()[0]
+        if isinstance(error, ValidationError):
+            first = error.errors()[0]
+            place = ".".join(map(str, first["loc"][:3])) or "the file"
+            got = f"{place}: {first['input']!r}"
         raise UserError(
             "This is no table of printed numbers.",
             where=path,
-            got=str(error).splitlines()[0],
+            got=got,
             expected="a file such as those of strop/assets/published",
         ) from None
     if found.id != path.stem:
         raise UserError(
-            "A table of the paper is damaged.",
+            "A table of printed numbers is damaged.",
             where=path,
             got=found.id,
             expected=f"the id {path.stem}",
@@ -381,10 +390,13 @@ def reproduce(
     if dtype is not None:  # there are networks; the paper's own numbers come from a GPU
         notes.append(f"networks compute in {CASTS.get(dtype, dtype)}")
     notes += [f"the paper: {one.notes}" for one in map(table, item.tables) if one.notes]
-    if any(column.name == "elsewhere" for column in shown.columns):
+    columns = {column.name for column in shown.columns}
+    if "within" in columns:
+        notes.append(NOISE)
+    if "elsewhere" in columns:
         from strop.verbs.frontiers_public import SOURCE
 
-        notes.append(SOURCE)
+        notes.append(f"elsewhere: {SOURCE}")
     return Reproduction(item, result, shown, tuple(notes))
 
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from strop.assets import CHECKPOINT, EMBEDDED, HELD_OUT
 from strop.engine.plan import all_parts
 from strop.errors import UserError
-from strop.spec import OperatingPoint, SamplerSpec
+from strop.spec.generator import OperatingPoint, SamplerSpec
 from strop.stats.jackknife import Resampled
 from strop.stats.resample import REPLICATES
 from strop.table import Column, Table
@@ -382,10 +382,12 @@ def _draw(result: Result) -> Figure:
     axes[0].set_xticks(range(len(counts)), [f"{m:,}" for m in counts])
     axes[1].axvline(1, color="grey", lw=0.6, ls=":")
     axes[1].set(
-        ylabel="loss minus that at τ = 1\n(all budgets, one line each)", xlabel="temperature τ"
+        ylabel="loss minus that at τ = 1,\nnats per token (a line a budget)", xlabel="temperature τ"
     )
     if facts["profile"]:
-        axes[2].set(ylabel="$c(a)\\,/\\,L$ at τ = 1, nats", xlabel="visible probability a")
+        axes[2].set(
+            ylabel="$c(a)\\,/\\,L$ at τ = 1,\nnats per token", xlabel="visible probability a"
+        )
     # Outside and one below the other: names are as long as their paths.
     look = {"color": "black", "marker": "o", "ms": 3.5, "ls": ""}
     handles = [Line2D([], [], color=colour, label=name) for name, colour in colours.items()]
@@ -441,6 +443,8 @@ NAMED_POINTS = 6
 
 def scatter_on(axes: Axes, rows: Sequence[Mapping[str, Any]]) -> int:
     """Loss against perplexity ratio, a colour per checkpoint; how many there are."""
+    from matplotlib.patheffects import withStroke
+
     from strop.figures import GREY, PALETTE, errors, grouped
 
     lines = grouped(rows, "checkpoint")
@@ -457,10 +461,11 @@ def scatter_on(axes: Axes, rows: Sequence[Mapping[str, Any]]) -> int:
             label=name,
         )
         for row in mine if len(rows) <= NAMED_POINTS else ():
-            place = (row["masked"].ends[0], row["ratio"].value)
-            look: dict[str, Any] = {"ha": "right", "va": "center", "fontsize": 6.5, "color": colour}
+            place = (row["masked"].value, row["ratio"].value)
+            look: dict[str, Any] = {"fontsize": 6.5, "color": colour, "zorder": 4}
+            look["path_effects"] = [withStroke(linewidth=2, foreground="white")]  # over other bars
             text = f"M {row['steps']:,}"
-            axes.annotate(text, place, (-4, 0), textcoords="offset points", **look)
+            axes.annotate(text, place, (3, 3), textcoords="offset points", **look)
     axes.axvline(0, color=GREY, lw=0.7, ls=":")
     axes.axhline(1, color=GREY, lw=0.7, ls=":")
     axes.margins(x=0.25, y=0.15)

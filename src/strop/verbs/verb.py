@@ -17,11 +17,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol, Self
 
-from strop.engine import Engine
-from strop.engine.plan import Progress
+from strop.engine.plan import Engine, Progress
 from strop.errors import UserError, missing_package, unknown_name, whole_number
 from strop.served.serving import served_as
-from strop.spec import Cooling
+from strop.spec.value import Cooling
 from strop.table import plain
 from strop.verbs.result import Result
 

@@ -22,7 +22,7 @@ from strop.measure.metric import PASSED, TASK
 from strop.page.data import place
 from strop.page.origin import command_of
 from strop.served.cost import CALLS, REPLY, SENT, SETTLED
-from strop.spec import label
+from strop.spec.generator import label
 from strop.stats.interval import Interval
 from strop.store import KINDS, Cell, Mark, read_mark
 from strop.store.documents import CELLS, MARK, OUTPUTS, PARTS, RESULT, SCORES

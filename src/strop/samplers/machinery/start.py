@@ -18,10 +18,10 @@ from strop.denoisers.base import Denoiser
 from strop.denoisers.device import Floats, Numbers, upload, upload_rows
 from strop.errors import UserError
 from strop.pool import OnStep, Output
-from strop.prompts import Canvases
+from strop.prompts.canvas import Canvases
 from strop.samplers.machinery.grid import RevealGrid
 from strop.samplers.machinery.trace import Trace
-from strop.spec import SamplerSpec
+from strop.spec.generator import SamplerSpec
 
 OPEN = -1
 FULLEST = 0.8
