@@ -27,7 +27,7 @@ from strop.stats.interval import Interval
 from strop.table import Column, Table
 from strop.verbs import paper
 from strop.verbs.collapse import CEILING, best_pair
-from strop.verbs.sharpened import below_guard
+from strop.verbs.frontier import below_guard
 from strop.verbs.study import STUDIES
 
 DOCS = Path(__file__).parents[2] / "docs"

@@ -154,8 +154,7 @@ def _loop(family: str, name: str, folder: Path, *, real: bool) -> dict[str, Any]
         with exact():
             want = drawn(loaded(family, folder), spec)
         model = loaded(family, folder, "cuda:0" if real else "cpu")
-        device = nullcontext() if real else pretended()
-        with device, exact(), calls_of(model) as calls:
+        with nullcontext() if real else pretended(), exact(), calls_of(model) as calls:
             moved(model)  # a card has it already; transformers cannot load for a pretend one
             same = drawn(model, spec) == want  # a warm-up as well
             calls.clear()

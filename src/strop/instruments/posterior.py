@@ -115,8 +115,7 @@ def deployed_contexts(
     steps: int, *, seed: int, sequences: Ints, length: int, draw: int = 0
 ) -> Contexts:
     """One context per sequence with the masses of M updates and the finish behind them."""
-    masses = reveal_grid(SamplerSpec(steps=steps)).masses
-    edges = np.cumsum(masses)
+    edges = np.cumsum(reveal_grid(SamplerSpec(steps=steps)).masses)
     u = Stream(seed, "posterior-round").uniform(sequences, steps, 0, draw)
     # The last edge may be rounded below one: the finish is the last round, whatever its edge says.
     rounds = np.minimum(np.searchsorted(edges, u, side="right"), steps)
@@ -263,8 +262,7 @@ class LossCell(Spec):
         draws = [{**common, "draw": draw} for draw in range(self.draws)]
         if self.kind == "deployed":
             return [deployed_contexts(self.count, **one) for one in draws]
-        levels = range(self.count)
-        return [level_contexts(k, self.count, **one) for k in levels for one in draws]
+        return [level_contexts(k, self.count, **one) for k in range(self.count) for one in draws]
 
 
 def loss_cell(
@@ -308,8 +306,7 @@ def measured_losses(
         lambda text: note(f"{denoiser.source}, {text}"),
         "losses",
     )
-    found = [from_table(folder.cell(one.id), one) for one in cells]
-    return found, facts or new_session(denoiser)
+    return [from_table(folder.cell(one.id), one) for one in cells], facts or new_session(denoiser)
 
 
 def _as_blocks(cell: LossCell) -> Blocks:

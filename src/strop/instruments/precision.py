@@ -164,8 +164,7 @@ class _Look:
 
 
 def _entropy(probs: NDArray[np.float64]) -> NDArray[np.float64]:
-    safe = np.where(probs > 0, probs, 1.0)
-    return -(probs * np.log(safe)).sum(-1)
+    return -(probs * np.log(np.where(probs > 0, probs, 1.0))).sum(-1)
 
 
 def _timing(grid: RevealGrid, levels: list[HiddenShare]) -> tuple[float, float, float, float]:

@@ -211,12 +211,11 @@ def _found(ask: Ask, model: Denoiser) -> Result:
         rows += [{**label, **row} for row in _summaries(found)]
         steps += [{**label, **row} for row in _by_call(found)]
     title = f"{ask.sources[0] if ask.sources else RANDOM}: {ask['n']} outputs of {room} tokens"
-    table = Table(title, _columns(rows), rows)
     more = {"calls": Table("By call within a block", CALL_COLUMNS, steps, shown=False)}
     notes = (*(() if ask.sources else (RANDOM_NOTE,)), LAW_NOTE, COST_NOTE)
     notes += () if grader is None else (TASK_NOTE,)
     facts = {"checkpoint": model.spec.model_dump(mode="json"), "prompts": len(prompts)}
-    return Result(ask.said(length=room), table, more, facts, notes)
+    return Result(ask.said(length=room), Table(title, _columns(rows), rows), more, facts, notes)
 
 
 def _measured(

@@ -61,8 +61,7 @@ def _run(ask: Ask) -> Result:
         for name, index in (("honest", np.arange(len(nll))), ("control", np.array(pair)))
     ]
     texts = points.texts_of(Cell.open(honest.path), ask["n"])
-    control = [texts[i] for i in pair] * (ask["n"] // 2)
-    both = {"honest": texts, "control": control}
+    both = {"honest": texts, "control": [texts[i] for i in pair] * (ask["n"] // 2)}
     judged = points.judge_texts(both, ask.out / RUNS[1], seed=ask["seed"])
     columns = [Column("generator"), Column("distinct outputs"), Column("perplexity")]
     columns.append(Column("entropy", unit="nats"))

@@ -243,9 +243,8 @@ def _pairs_of(ask: Ask) -> dict[str, tuple[Answers, Answers]]:
     if sides is not None:
         return {sides[0].task: paired(*sides)}
     tasks = ask["task"] or PAPER_TASKS
-    found = answer_tasks(ask, tasks, dict.fromkeys(tasks, (0.0,)), seeds=1)
     pairs = {}
-    for task, one in found.items():
+    for task, one in answer_tasks(ask, tasks, dict.fromkeys(tasks, (0.0,)), seeds=1).items():
         first, second = (answers_of(one.results, label, ask["filter"]) for label in one.labels)
         pairs[task] = paired(first, second)
     return pairs
@@ -264,8 +263,7 @@ def told_by(
     from strop.groupeval import conditional, label
 
     labels = {(one.name, index): passed for one in pair for index, passed in enumerate(one.passed)}
-    names = (pair[0].name, pair[1].name)
-    told = conditional(label(judgments, labels, names), seed=seed)
+    told = conditional(label(judgments, labels, (pair[0].name, pair[1].name)), seed=seed)
     return {"judge": judge, "task": pair[0].task, "conditions": len(pair[0].items), **told}
 
 

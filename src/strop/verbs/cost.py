@@ -219,11 +219,10 @@ def _numbers(cost: Cost | None, batch: int) -> dict[str, Any]:
     if cost is None:
         names = ("calls", "seconds", "cpu_seconds")
         return dict.fromkeys((*names, "weights_gib", "extra_gib", "peak_gib", "memory"))
-    per_sequence = [value / batch for value in cost.seconds]
     extra = cost.extra_bytes
     return {
         "calls": sum(cost.calls) / len(cost.calls),
-        "seconds": _range(per_sequence),
+        "seconds": _range([value / batch for value in cost.seconds]),
         "cpu_seconds": sum(cost.cpu_seconds) / len(cost.cpu_seconds) / batch,
         "weights_gib": cost.weights_bytes / GIB,
         "extra_gib": None if extra is None else extra / GIB,

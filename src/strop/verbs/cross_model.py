@@ -194,15 +194,13 @@ def _overview(ask: Ask) -> Result:
     if not ask.smoke:
         asked |= {"evaluator": "gpt2", "steps": (16, 64, 256, 1024)}
     judged = _panel(ask, "groupeval", sources=[source], **asked | shared)
-    held = {"held_out": ask["held_out"]}
-    loss = _panel(ask, "posterior", sources=[source], **held, **shared)
+    loss = _panel(ask, "posterior", sources=[source], held_out=ask["held_out"], **shared)
     cells = [
         (m, OperatingPoint.of(SamplerSpec(temperature=tau)))
         for m in loss.asked["steps"]
         for tau in (1.0, loss.asked["sharpened"])
     ]
-    measured = measure_cells(ask, source, cells, ask.out / CELLS)
-    table, _ = posterior.beside_cells(loss, measured)
+    table, _ = posterior.beside_cells(loss, measure_cells(ask, source, cells, ask.out / CELLS))
     notes = tuple(
         dict.fromkeys((*among.notes, *judged.notes, *((SMOKE_NOTE,) if ask.smoke else ())))
     )

@@ -159,13 +159,12 @@ def _run(ask: Ask) -> Result:
         judge: {name: cell.geq() for name, cell in one.cells.items()}
         for judge, one in judged.items()
     }
-    comparisons = _comparisons(ask, pools, names, scored, judged)
     primary = sorted(place for place in pools if place.steps >= PRIMARY) or sorted(pools)
     levels = Levels(primary, names, evaluators, scored)
     unfinished = [name for name in series if name not in judged]
     facts = {
         "cells": [_cell(place, scored, quality) for place in sorted(pools)],
-        "comparisons": comparisons,
+        "comparisons": _comparisons(ask, pools, names, scored, judged),
         "judges": list(judged),
         "unfinished": unfinished,
         "agreement": levels.agreement(),
@@ -339,8 +338,7 @@ def _table(facts: Mapping[str, Any], names: Sequence[str], evaluators: Sequence[
     columns = [Column("steps", "M"), Column("setting")]
     columns += [Column(f"ratio {one}", one, digits=3) for one in evaluators]
     for judge in facts["judges"]:
-        label = f"GEQ {judge}"
-        columns.append(Column(f"GEQ difference {judge}", label, digits=3, signed=True))
+        columns.append(Column(f"GEQ difference {judge}", f"GEQ {judge}", digits=3, signed=True))
         columns += [
             Column(f"GED {i + 1} {judge}", f"GED {n}", digits=3) for i, n in enumerate(names)
         ]
@@ -459,8 +457,7 @@ def _beside(result: Result, *_: Any) -> Table:
     for row in result.facts["comparisons"]:
         found = [(name, one["paper"], one["ratio"]) for name, one in row["ratios"].items()]
         if said := row["paper"]:
-            geq = paper.with_interval(said)["difference"]
-            found.append(("GEQ GPT-OSS (paper)", geq, None))
+            found.append(("GEQ GPT-OSS (paper)", paper.with_interval(said)["difference"], None))
             found.append(("GED GPT-OSS (paper)", said["ged_difference"], None))
         for judge, one in row["judged"].items():
             found.append((f"GEQ {judge} (here)", None, one["difference"]))

@@ -215,5 +215,4 @@ def small_didi(model: Embedded) -> None:
     model.tensors |= {"output_layer.linear.bias": bias, "output_layer.linear.weight": weight}
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
-        judge = Discriminator(model.shape)
-    model.beside[DISCRIMINATOR] = dict(judge.state_dict())
+        model.beside[DISCRIMINATOR] = dict(Discriminator(model.shape).state_dict())

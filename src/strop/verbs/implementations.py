@@ -85,9 +85,8 @@ def _row(code: str, pool: Pool, reference: Pool) -> dict[str, Any]:
     from strop.measure.entropy import entropy
 
     width = min(pool.ids.shape[1], reference.ids.shape[1])
-    changed = (pool.ids[:, :width] != reference.ids[:, :width]).mean(1)
     values = {
-        "changed": changed,
+        "changed": (pool.ids[:, :width] != reference.ids[:, :width]).mean(1),
         "entropy": entropy(pool.ids),
         "calls": pool.nfe,
         "canvases": pool.counts["canvases"],

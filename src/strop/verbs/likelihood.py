@@ -38,10 +38,9 @@ def _run(ask: Ask) -> Result:
     from strop.samplers.machinery.grid import reveal_grid
     from strop.spec.generator import SamplerSpec
 
-    file = Path(ask["held_out"] or HELD_OUT)
     model = load_denoiser(ask.sources[0], device=ask["device"], dtype=ask["dtype"])
     length = min(ask["length"], usable_length(model, None))
-    held = read_rows(file, model, length=length, most=ask["n"])
+    held = read_rows(Path(ask["held_out"] or HELD_OUT), model, length=length, most=ask["n"])
     taus = [float(tau) for tau in ask["temperature"]]
     rows = []
     for steps in ask["steps"]:

@@ -193,9 +193,8 @@ def jackknife(counts: Floats, statistic: Callable[[Floats], Floats]) -> tuple[fl
     """
     n = len(counts)
     total = counts.sum(axis=0)
-    whole = float(statistic(total[None])[0])
     without = statistic(total - counts)
-    corrected = n * whole - (n - 1) * float(without.mean())
+    corrected = n * float(statistic(total[None])[0]) - (n - 1) * float(without.mean())
     return corrected, float(np.sqrt((n - 1) / n * ((without - without.mean()) ** 2).sum()))
 
 

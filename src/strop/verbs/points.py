@@ -182,8 +182,7 @@ def _precisions(name: str, wanted: Iterable[str], told: dict[str, None]) -> tupl
 
 def budgets(model: Model, steps: Sequence[int]) -> tuple[int, ...]:
     """The numbers of steps; a causal model has one, its length."""
-    causal = SAMPLERS[default_sampler(model.spec.family)].causal
-    return (0,) if causal else tuple(steps)
+    return (0,) if SAMPLERS[default_sampler(model.spec.family)].causal else tuple(steps)
 
 
 # ---------------------------------------------------------------- drawing and scoring

@@ -94,10 +94,9 @@ def _run(ask: Ask) -> Result:
                     ask.folder, denoiser, rows.ids, cells, ask.note, ask.engine
                 )
                 losses = dict(zip(ask["steps"], found, strict=False))
-                profile = found[-1] if ask["levels"] else None
                 spec = denoiser.spec.model_dump(mode="json")
                 said = {"source": source, "spec": spec, "session": dict(session)}
-                measured.append(Cells(said, losses, profile))
+                measured.append(Cells(said, losses, found[-1] if ask["levels"] else None))
     assert first is not None  # there is at least one checkpoint
     facts = {
         "heldout": {

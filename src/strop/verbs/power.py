@@ -192,8 +192,7 @@ def _run(ask: Ask) -> Result:
     # Who scores, and what was judged, is looked at before the pilot is drawn.
     who, judged = scorers(ask), None if ask["judged"] is None else _judged(ask["judged"])
     cells = _stored(ask.sources[0]) or _pilot(ask)
-    names = ["perplexity", "entropy", "calls", "seconds"]
-    rows = measure(cells, names, who)
+    rows = measure(cells, ["perplexity", "entropy", "calls", "seconds"], who)
     graded = [row for cell in cells if (row := _graded(cell)) is not None]
     pilots = [scored_columns(row) for row in rows]
     found = questions(ask, spreads(pilots), graded, judged)

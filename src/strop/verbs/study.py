@@ -144,8 +144,7 @@ class Study(Verb):
         """
         speaking = {k: given.pop(k) for k in ("progress", "note", "bars") if k in given}
         values = self.values(given, smoke=smoke)
-        found = self._sources(sources, smoke)
-        ask = Ask(self, Path(out), found, values, smoke, **speaking)
+        ask = Ask(self, Path(out), self._sources(sources, smoke), values, smoke, **speaking)
         ask.check_engine()
         self.check(ask)
         unnamed = given.get("evaluator") is None and values.get("evaluator") == EVALUATOR

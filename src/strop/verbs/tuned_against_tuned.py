@@ -134,8 +134,7 @@ def _compared(
     n, perplexity, entropy = ask["fresh_n"], Number.of("perplexity"), Number.of("entropy")
     specs = list(dict.fromkeys(s for one in sides for s in (one.published, one.chosen.sampler)))
     cells = _bench(ask, model, by, fresh).cells([(spec, n) for spec in specs])
-    names = [perplexity.name, entropy.name]
-    frame = measure(cells, names, by, guard=guard, outputs=(0, n))
+    frame = measure(cells, [perplexity.name, entropy.name], by, guard=guard, outputs=(0, n))
     rows_of = dict(zip(specs, frame, strict=True))
     level = {spec: row.statistic(perplexity) for spec, row in rows_of.items()}
     spread = {spec: jackknife(row.statistic(entropy), LEVEL) for spec, row in rows_of.items()}
@@ -184,8 +183,7 @@ def _at_equal_entropy(
         heated = [one.model_copy(update={"temperature": tau}) for one in settings]
         cells = _bench(ask, model, by, seed_of(seed, tau)).cells([(one, n) for one in heated])
         for one, cell in zip(settings, cells, strict=True):
-            table = token_table(cell, by)
-            columns = {name: values[:n] for name, values in table.columns.items()}
+            columns = {name: values[:n] for name, values in token_table(cell, by).columns.items()}
             pools.setdefault(one, []).append(Scored.of(columns))
     tokens = common_length([pool for some in pools.values() for pool in some])
     guard = evaluator_guard(ask.evaluator, tokens)
