@@ -42,6 +42,8 @@ KINDS: tuple[Kind, ...] = ("checkpoint", "pool", "texts")
 SPACE = ("temperature=0.7:1.1:0.05",)
 """What is searched where nothing else is said."""
 CELL = "@"
+NEAR = {"calls": 0.05, "seconds": 0.1}
+"""Shares within which costs count as equal."""
 FEWEST = 8
 """Outputs of a side: fewer have no interval to speak of."""
 

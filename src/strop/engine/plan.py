@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from strop.bounds import bounded_workers
+from strop.engine.cluster import has_gpus
 from strop.errors import Incomplete, UserError, unknown_name
 
 if TYPE_CHECKING:
@@ -90,8 +91,6 @@ class Engine:
             return device
         places = self.places()
         if self.kind == "ray" and places == ["all"]:
-            from strop.engine.rays import has_gpus
-
             return WORKERS if has_gpus(self.address) else "cpu"
         return "cpu" if "cpu" in places else WORKERS
 

@@ -19,6 +19,7 @@ from strop.errors import UserError
 from strop.measure.frame import Measured, read_run
 from strop.measure.guard import Guard
 from strop.page.data import (
+    RATINGS,
     AuditPart,
     CellGroup,
     Look,
@@ -50,8 +51,6 @@ ROOM = "runs"
 """Where a comparison keeps the runs of its sides."""
 SAMPLER = "sampler-"
 """How the audit's files of chosen samplers begin; the rule's name follows."""
-RATINGS = Path("ratings", "human.jsonl")
-"""In a run, what a person said of its outputs on a page."""
 TIMES = ("started", "ended", "when")
 MOST_OUTPUTS = 1024
 """Of each cell, whose texts a page may hold unless it is told otherwise."""

@@ -25,14 +25,17 @@ from strop.spec.measure import MetricSpec
 from strop.stats.interval import Interval
 from strop.table import Table
 from strop.verbs.result import NO_TABLE, Result
-from strop.verbs.study import Study
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+    from strop.verbs.study import Study
+
 
 INVISIBLE = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
 """Unicode's categories of controls, formats, half surrogates and separators of lines."""
+RATINGS = Path("ratings", "human.jsonl")
+"""In a run, what a person said of its outputs on a page."""
 LONGEST = 48
 """Characters of a name in a figure; its end tells more than its beginning."""
 

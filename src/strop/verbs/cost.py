@@ -69,7 +69,7 @@ class CostCell(Spec):
 def _run(ask: Ask) -> Result:
     from strop.denoisers import load_model
     from strop.denoisers.base import usable_length
-    from strop.denoisers.load import resolve_device
+    from strop.denoisers.device import resolve_device
     from strop.engine.plan import WORKERS
     from strop.engine.provenance import new_session
 

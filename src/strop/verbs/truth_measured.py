@@ -102,25 +102,35 @@ LEVELS, PROFILED, PROFILE_SEED = 32, 128, 77
 """Of a profile: shares of the text that is seen, texts at each, and which."""
 
 
-def profile_grid(model: Model, language: Language, steps: int) -> tuple[float, ...]:
-    """The reveal masses with the least summed loss, by a model's loss at every share that is seen.
+def loss_profile(denoiser: Any, language: Language) -> list[float]:
+    """What a denoiser loses on a hidden word, at every share of the text that it sees.
 
-    Rounds pay for a position what the model loses on it before the round: a left Riemann sum of
-    the profile. Texts are not those that anything else is measured on.
+    Texts are not those that anything else is measured on.
     """
     import numpy as np
 
     from strop.instruments.posterior import level_contexts, measure
-    from strop.theory.schedules import price_on_mesh
 
-    ids, denoiser = language.draw(PROFILED, PROFILE_SEED), after_prompt(model, language)
-    texts, losses = np.arange(PROFILED), []
+    ids, texts = language.draw(PROFILED, PROFILE_SEED), np.arange(PROFILED)
+    found = []
     for level in range(LEVELS):
         where = level_contexts(level, LEVELS, seed=0, sequences=texts, length=language.length)
-        losses.append(measure(denoiser, ids, where, [1.0]).masked.mean())
-    inner = price_on_mesh(
-        lambda at: np.interp(at, np.arange(LEVELS) / LEVELS, losses), steps, mesh=8 * LEVELS
-    )
+        found.append(float(measure(denoiser, ids, where, [1.0]).masked.mean()))
+    return found
+
+
+def profile_grid(model: Model, language: Language, steps: int) -> tuple[float, ...]:
+    """The reveal masses with the least summed loss, by a model's own profile.
+
+    A round pays for a position what the model loses on it before the round: a left Riemann sum.
+    """
+    import numpy as np
+
+    from strop.theory.schedules import price_on_mesh
+
+    losses = loss_profile(after_prompt(model, language), language)
+    levels = np.arange(LEVELS) / LEVELS
+    inner = price_on_mesh(lambda at: np.interp(at, levels, losses), steps, mesh=8 * LEVELS)
     return tuple(float(one) for one in np.diff([0.0, *inner, 1.0]))
 
 
@@ -191,10 +201,38 @@ def bounds(
                 row["soft"] = soft_overlap(ids[row["id"]], language)
             best = max(mine, key=lambda row: row["soft"])
             shown = ", ".join(f"{row['temperature']:g}: {row['soft']:.3f}" for row in mine)
+            if language.mask_id**language.length <= ENUMERABLE and name == "perfect" and m <= 2:
+                exact = divergences(language, m, taus)
+                told = ", ".join(f"{tau:g}: {kl:.4f}" for tau, kl in zip(taus, exact, strict=True))
+                yield f"{name}, M = {m}: KL(P || output law) is exactly {told}"
             yield (
                 f"{name}, M = {m}: the bound names temperature {', '.join(named)} paths; the soft "
                 f"overlap is largest at {best['temperature']:g} ({shown})"
             )
+
+
+ENUMERABLE = 5000
+"""Texts of a language that are all looked at."""
+
+
+def divergences(language: Language, steps: int, taus: Sequence[float]) -> list[float]:
+    """KL(P || law of the outputs) of a perfect model, over all texts and all reveal paths."""
+    from itertools import product
+
+    import numpy as np
+
+    from strop.language.reading import log_along
+
+    every = range(language.mask_id), range(steps)
+    texts, paths = (np.array(list(product(one, repeat=language.length))) for one in every)
+    true, found = language.log_p(texts), []
+    for tau in taus:
+        laws = [
+            log_along(language, texts, np.tile(path, (len(texts), 1)), 1 / tau) for path in paths
+        ]
+        output = np.logaddexp.reduce(laws) - np.log(len(paths))
+        found.append(float((np.exp(true) * (true - output)).sum()))
+    return found
 
 
 KINDS = ("eight best repeated", "typos", "glued halves", "half of another")
