@@ -178,7 +178,7 @@ STUDY = Study(
 )
 
 
-PANELS = {"cross-model": "a", "groupeval": "b", "posterior": "c"}
+PANELS = ("cross-model", "groupeval", "posterior")
 CELLS = "cells"
 SHARED = ("steps", "seed", "device", "dtype", "engine", "devices", "ray_address")
 LOSS, RATIO = "posterior loss at .9 minus at 1", "perplexity at 1 over perplexity at .9"

@@ -228,7 +228,7 @@ def _run_sharpened(ask: Ask) -> Result:
 
 
 def _draw_sharpened(result: Result) -> Figure:
-    from strop.figures import PALETTE, line, log_y, panels, steps_axis, tidy
+    from strop.figures import PALETTE, line, log_y, panels, steps_axis
 
     rows = list(result.table.rows)
     figure, [axes] = panels(1, 2.6)
@@ -241,7 +241,6 @@ def _draw_sharpened(result: Result) -> Figure:
     log_y(axes)
     steps_axis(axes, [row["steps"] for row in rows])
     figure.legend(loc="outside lower center", ncol=2, title="open: below the entropy guard")
-    tidy(axes)
     return figure
 
 

@@ -270,7 +270,7 @@ def _result(ask: Ask, rows: list[dict[str, Any]], guard: Guard) -> Result:
 
 
 def _draw(result: Result) -> Figure:
-    from strop.figures import BLUE, GREY, ORANGE, errors, legend_below, panels, tidy
+    from strop.figures import BLUE, GREY, ORANGE, errors, legend_below, panels
 
     rows = list(result.table.rows)
     names = list(dict.fromkeys(row["method"] for row in rows))
@@ -297,7 +297,6 @@ def _draw(result: Result) -> Figure:
     ):
         axes.plot([], [], "o", ms=3, color=colour, label=what)
     legend_below(figure, axes, 1)
-    tidy(axes)
     return figure
 
 
