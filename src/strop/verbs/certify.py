@@ -267,15 +267,19 @@ def _files(mine: Published, model: Any, ask: Ask) -> list[dict[str, Any]]:
         if what.startswith("SHA-256"):
             both = [digest and digest[:16] for digest in both]
         wanted, found = both
-        if wanted is None:
-            verdict = "not published"
-        elif found is None or isinstance(found, Path):
-            verdict = "cannot tell"  # a directory on this machine has no public name
-        else:
-            verdict = "agrees" if wanted == found else "differs"
+        verdict = _file_verdict(wanted, found)
         found = str(found) if isinstance(found, Path) else found
         rows.append({"what": what, "published": wanted, "found": found, "verdict": verdict})
     return rows
+
+
+def _file_verdict(wanted: Any, found: Any) -> str:
+    """A directory on this machine has no public name: the numbers say what it holds."""
+    if wanted is None:
+        return "not published"
+    if found is None or isinstance(found, Path):
+        return "cannot tell"
+    return "agrees" if wanted == found else "differs"
 
 
 def _answer(
