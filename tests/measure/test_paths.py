@@ -75,4 +75,11 @@ def test_the_table_is_the_bound_at_every_temperature_per_token(tmp_path: Path) -
 def test_temperatures_without_1_are_refused(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="1 among them"):
         run_study("likelihood", out=tmp_path / "x", temperature=(0.9,))
+    one = tmp_path / "one.jsonl"
+    one.write_text(json.dumps({"text": "Once upon a time there was a king."}) + "\n")
+    for name in ("likelihood", "posterior"):  # one sequence has no spread
+        with pytest.raises(UserError, match="Too few"):
+            run_study(
+                name, out=tmp_path / name, sources=["embedded:tales-tiny"], held_out=one, length=4
+            )
     assert run(["study", "likelihood", "--paths", "0", "-o", str(tmp_path / "y")]) != 0

@@ -186,7 +186,7 @@ STUDY = Study(
     sources=Sources(()),
     parameters=(
         Parameter("steps", "Of the published budgets.", kind="ints", shown="all"),
-        Parameter("entropy", "Entropies in nats.", (5.0, 5.35, 5.5), "floats"),
+        Parameter("entropy", "Entropies in nats.", (5.0, 5.35, 5.5), "numbers"),
         parameters.FORCE,
     ),
     run=_run,

@@ -40,7 +40,8 @@ def _run(ask: Ask) -> Result:
 
     model = load_denoiser(ask.sources[0], device=ask["device"], dtype=ask["dtype"])
     length = min(ask["length"], usable_length(model, None))
-    held = read_rows(Path(ask["held_out"] or HELD_OUT), model, length=length, most=ask["n"])
+    file = Path(ask["held_out"] or HELD_OUT)
+    held = read_rows(file, model, length=length, most=ask["n"], least=2)
     taus = [float(tau) for tau in ask["temperature"]]
     rows = []
     for steps in ask["steps"]:

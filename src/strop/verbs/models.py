@@ -185,6 +185,10 @@ def _documents(ask: Ask) -> Iterator[str]:
         raise UserError("Rows come from texts or from a dataset.", where="`texts`, `dataset`")
     if texts is not None and Path(texts).suffix == ".jsonl":
         every = plain_texts(Path(texts))
+        if not every:
+            raise UserError(
+                "The file holds no text.", where=texts, expected="JSON lines with `text`"
+            )
         yield from every[-last:] if last else every
         return
     path = None if texts is None else str(texts)

@@ -70,7 +70,7 @@ def _run(ask: Ask) -> Result:
             home = ask.engine.at_home(ask["device"])
             denoiser = load_denoiser(source, device=home, dtype=ask["dtype"])
             length = usable_length(denoiser, length)
-            rows = read_rows(file, denoiser, length=length, most=ask["n"])
+            rows = read_rows(file, denoiser, length=length, most=ask["n"], least=2)
             if first is None:
                 first = rows
                 _tell(ask, rows, file, length)
