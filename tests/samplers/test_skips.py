@@ -18,8 +18,8 @@ from strop.rng import Stream
 from strop.samplers import ancestral
 from strop.samplers.ancestral import OpenOffers, Skips
 from strop.samplers.machinery.addressed import Address
-from strop.samplers.machinery.grid import reveal_grid
 from strop.samplers.machinery.lattice import CAP, CLOCK_SLACK, WEIGHT_SLACK, Lattice, Offers
+from strop.samplers.machinery.start import reveal_grid
 
 PASS, FAIL = 1e-3, 1e-9
 BITS, N = 5, 100_000

@@ -29,7 +29,7 @@ from strop.language import Language
 from strop.language.grammar import PRESETS
 from strop.language.law import MASK, joined
 from strop.language.reading import remember
-from strop.records.sampler import Setting
+from strop.records.record import Setting
 from strop.spec.generator import CheckpointSpec
 
 SETTINGS = {

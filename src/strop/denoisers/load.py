@@ -27,7 +27,7 @@ from strop.denoisers.device import PUBLIC, resolve_device, resolve_dtype
 from strop.denoisers.network import NetworkDenoiser
 from strop.denoisers.tokenizer import TextCodec
 from strop.errors import UserError
-from strop.records.family import FAMILIES
+from strop.records.record import FAMILIES
 from strop.registry import resolve
 from strop.served.address import ServerAddress, is_served
 from strop.spec.generator import CheckpointSpec

@@ -49,7 +49,6 @@ from strop.rng import Stream, unit53
 from strop.samplers.machinery.addressed import settled
 from strop.samplers.machinery.categorical import invert, shaped
 from strop.samplers.machinery.dense import DenseRun
-from strop.samplers.machinery.grid import sigma_of
 from strop.samplers.machinery.lattice import (
     CLOCK_SLACK,
     WEIGHT_SLACK,
@@ -59,6 +58,7 @@ from strop.samplers.machinery.lattice import (
     point_numbers,
 )
 from strop.samplers.machinery.packed import Law, Packed, Rows, packed
+from strop.samplers.machinery.start import sigma_of
 
 STRETCH_BITS = 10
 SKIP = 2**31 + 1  # the address of a skip's numbers among those of a round

@@ -37,7 +37,7 @@ from strop.denoisers.base import NEG_INFINITY
 from strop.denoisers.bd3lm import training_sight
 from strop.denoisers.device import upload
 from strop.denoisers.dit import Sight
-from strop.samplers.machinery.grid import NOISE_EPSILON, sigma_of
+from strop.samplers.machinery.start import NOISE_EPSILON, sigma_of
 
 TIME_EPSILON = 1e-3
 """The smallest time that training sees."""

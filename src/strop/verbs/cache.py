@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from strop.errors import UserError, unknown_name
-from strop.records.sampler import SAMPLERS
+from strop.records.record import SAMPLERS
 from strop.spec.generator import CheckpointSpec, OperatingPoint, SamplerSpec
 from strop.spec.value import Spec
 from strop.stats.resample import Statistic, intervals, mean
@@ -100,7 +100,7 @@ def random_llada(directory: Path, *, seed: int = 0, family: str = "llada") -> Pa
     trained, with the embedded model's tokenizer."""
     from strop.checkpoints.config import SHAPES
     from strop.checkpoints.layout import write_random
-    from strop.records.family import FAMILIES
+    from strop.records.record import FAMILIES
     from strop.registry import resolve
 
     layout = FAMILIES[family].layout

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from strop.denoisers.base import NEG_INFINITY, refuse_infinite, subs
 from strop.denoisers.device import Numbers
-from strop.records.sampler import SAMPLERS, Nucleus
+from strop.records.record import SAMPLERS, Nucleus
 from strop.rng import RACE_EPSILON
 from strop.spec.generator import SamplerSpec
 
