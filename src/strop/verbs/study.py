@@ -190,6 +190,8 @@ class Study(Verb):
 def _builtin() -> Iterator[Study]:
     package, found = import_module("strop.verbs"), {}
     for module in pkgutil.iter_modules(package.__path__):
+        if module.name.endswith("_figures"):
+            continue  # no study is in there, and what draws is loaded when something is drawn
         members = vars(import_module(f"strop.verbs.{module.name}")).values()
         found |= {one.name: one for one in members if isinstance(one, Study)}
     yield from found.values()
