@@ -295,7 +295,7 @@ def _joined(
         }
         by_call = {name: np.zeros((n, 1)) for name in ("kl", "moved", "open")}
         if laws is not None:
-            used = int(laws.open.any(0).nonzero()[0].max()) + 1
+            used = int(np.flatnonzero(laws.open.any(0)).max()) + 1
             by_call = {name: table[:, :used] for name, table in vars(laws).items()}
         columns |= {name: list(table) for name, table in by_call.items()}
         if grader is not None:

@@ -493,7 +493,9 @@ def _beside(result: Result, ask: Ask, roles: Mapping[str, str]) -> Table:
         for name, words in ESTIMATORS.items()
     ]
     profile = (result.facts["profile"] or {"differences": []})["differences"]
-    means = [{**row, "steps": None} for row in profile if row["visible"] == "mean"]
+    means: list[dict[str, Any]] = [
+        {**row, "steps": None} for row in profile if row["visible"] == "mean"
+    ]
     for row in (*result.facts["differences"], *means):
         if (role[row["later"]], role[row["earlier"]]) != ("late", "early"):
             continue
@@ -506,7 +508,7 @@ def _beside(result: Result, ask: Ask, roles: Mapping[str, str]) -> Table:
                 "what": "late minus early",
                 "checkpoint": f"{row['later']} minus {row['earlier']}",
                 "steps": row["steps"],
-                "estimator": ESTIMATORS.get(row.get("estimator"), "profile's mean"),
+                "estimator": ESTIMATORS.get(row.get("estimator", ""), "profile's mean"),
                 "paper": _printed(said[0] if said else None)["paper"],
                 "measured": row["difference"],
             }
