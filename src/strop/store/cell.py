@@ -35,16 +35,20 @@ from strop.store.documents import (
 )
 from strop.store.prompts import KeptPrompts, read_prompts
 from strop.store.tables import (
+    BEFORE,
+    CHANCE,
     PROMPT,
     ROWS,
     ScoreTable,
     add_scores,
+    chances,
     lists,
     output_table,
     read_batches,
     read_parquet,
     read_score,
     read_scores,
+    replaced,
     same_outputs,
     token_ids,
     write_parquet,
@@ -376,6 +380,8 @@ class Cell:
             seconds=table["seconds"].to_numpy(),
             leftover_masks=table["leftover_masks"].to_numpy(),
             changed=lists(table["changed"]),
+            chance=chances(table[CHANCE]),
+            earlier=replaced(table[BEFORE]),
             counts={name: table[name].to_numpy() for name in counted([], self.spec)},
             provenance=self.sessions(),
         )

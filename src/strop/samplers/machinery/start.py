@@ -17,7 +17,7 @@ from torch import Tensor
 from strop.denoisers.base import Denoiser
 from strop.denoisers.device import Floats, Numbers, upload, upload_rows
 from strop.errors import UserError
-from strop.pool import OnStep, Output
+from strop.pool import TRACED, OnStep, Output
 from strop.prompts import Canvases
 from strop.samplers.machinery.grid import RevealGrid
 from strop.samplers.machinery.trace import Trace
@@ -94,7 +94,8 @@ class Start:
         slots: Numbers,
         numbers: Numbers,
         rows: Numbers,
-        changed: NDArray[np.int32],
+        chance: Floats,
+        trace: Trace,
         *,
         nfe: Numbers,
         seconds: Floats,
@@ -104,6 +105,7 @@ class Start:
     ) -> Iterator[Output]:
         """Outputs that are done: of every whole sequence [S, L] the response, one after another.
 
+        With the chances of all positions [S, L], and what else the trace keeps of them.
         All arrays have an entry for each of `slots`. What can be done for all at once is: there may
         be thousands, each of a few tokens.
         """
@@ -118,9 +120,14 @@ class Start:
             )
         ids = rows[opened].reshape(len(rows), -1)  # a batch has as many open in every sequence
         left = np.zeros(len(rows), int) if mask is None else (ids == mask).sum(1)
-        columns = numbers, ids, nfe, seconds, left, changed[:, : ids.shape[1]]
+        columns = numbers, ids, nfe, seconds, left, trace.changed[slots, : ids.shape[1]]
         done = map(Output, *(one if one.ndim > 1 else one.tolist() for one in columns))
+        chances = trace.kept(slots, rows, chance, mask)[opened].reshape(ids.shape)
+        known = ~np.isnan(chances).all(1)
         for i, output in enumerate(done):
+            output.chance = chances[i] if known[i] else None
+            if output.index < TRACED:
+                output.earlier = trace.earlier(int(slots[i]), mask)
             if counts:
                 output.counts = {name: int(found[i]) for name, found in counts.items()}
             yield output
@@ -145,7 +152,7 @@ class BatchRun:
     def __post_init__(self) -> None:
         self.begin = Start(self.batch, self.length, self.canvases)
         self.begin.enter(np.arange(self.batch), self.outputs)
-        self.trace = Trace(self.batch, self.begin.width, self.on_step)
+        self.trace = Trace(self.begin, self.denoiser.device, self.on_step)
         self.began = time.perf_counter()
 
     @property
@@ -161,11 +168,15 @@ class BatchRun:
         self, update: int | Numbers, slots: Numbers, position: Numbers, token: Numbers
     ) -> None:
         """These tokens changed in an update (counted from 0), or each in its own."""
-        place = self.begin.place[slots, position]
         updates = np.broadcast_to(update, slots.shape)
-        self.trace.note(self.outputs[slots], slots, updates, place, token)
+        self.trace.note(self.outputs[slots], slots, updates, position, token)
 
-    def done(self, ids: Numbers, nfe: Numbers) -> Iterator[Output]:
+    def know(self, slots: Numbers, position: Numbers, chance: Tensor) -> None:
+        """How likely tokens were that have been noted."""
+        at = upload_rows(self.trace.chance.device, slots, position)
+        self.trace.chance[at] = chance.float()
+
+    def done(self, ids: Numbers, chance: Floats, nfe: Numbers) -> Iterator[Output]:
         """The outputs, each with its network calls."""
         self.trace.end()
         seconds = (time.perf_counter() - self.began) / self.batch
@@ -173,7 +184,8 @@ class BatchRun:
             np.arange(self.batch),
             self.outputs,
             ids,
-            self.trace.changed,
+            chance,
+            self.trace,
             nfe=nfe,
             seconds=np.full(self.batch, seconds),
             mask=self.denoiser.mask_id,
