@@ -24,6 +24,7 @@ from strop.page.data import AuditPart, Report, Shown, StudyPart, encodable, repl
 from strop.page.figures import drawings, study_drawings
 from strop.page.hero import hero, hints, summary
 from strop.page.player import PLAYED
+from strop.pool import TRACED
 from strop.page.svg import Drawing, as_file, inline, mended
 from strop.page.tables import (
     OutputColumn,
@@ -377,6 +378,7 @@ def _html(
     return environment.get_template("page.html").render(
         **words,
         live=live,
+        traced=TRACED,
         packs=[] if live else [packed(rows_of(cell, columns)[:keep]) for cell in report.cells],
         styles=STYLES,
         scripts=(*SCRIPTS, LIVE),

@@ -41,6 +41,7 @@ from strop.store.tables import (
     ROWS,
     ScoreTable,
     add_scores,
+    add_words,
     chances,
     lists,
     output_table,
@@ -48,6 +49,7 @@ from strop.store.tables import (
     read_parquet,
     read_score,
     read_scores,
+    read_words,
     replaced,
     same_outputs,
     token_ids,
@@ -426,6 +428,17 @@ class Cell:
         if "index" not in columns:
             columns = {"index": np.array(sorted(self.indices()), np.int64), **columns}
         add_scores(self.path / SCORES, self.spec, metric, columns)
+
+    def add_words(
+        self, metric: MetricSpec, words: Mapping[int, Mapping[str, Mapping[str, str]]]
+    ) -> None:
+        """Keep what was said of some outputs beside their scores, such as what programs printed."""
+        self._still_here()
+        add_words(self.path / SCORES, metric, words)
+
+    def words(self, metric: MetricSpec) -> dict[int, dict[str, dict[str, str]]]:
+        """The same by output; most metrics say nothing, and old results have none."""
+        return read_words(self.path / SCORES, metric)
 
     def _restless(self) -> UserError:
         return UserError(

@@ -297,6 +297,40 @@ def add_scores(
         write_parquet(_place(folder, metric), _arrow(cell, new if old is None else _join(old, new)))
 
 
+def add_words(
+    folder: Path, metric: MetricSpec, words: Mapping[int, Mapping[str, Mapping[str, str]]]
+) -> None:
+    """Keep what was said beside some scores; of an output that is there already, the new words."""
+    if not words:
+        return
+    with disk(folder):
+        folder.mkdir(exist_ok=True)
+    with locked(folder):
+        known = {**read_words(folder, metric), **words}
+        lines = [{"index": index, "said": known[index]} for index in sorted(known)]
+        told = "".join(json.dumps(line) + "\n" for line in lines)
+        write(folder / f"{metric.id}.jsonl", told.encode())
+
+
+def read_words(folder: Path, metric: MetricSpec) -> dict[int, dict[str, dict[str, str]]]:
+    """What was said beside scores, by output; nothing where nothing was kept."""
+    path = folder / f"{metric.id}.jsonl"
+    try:
+        with reading(path):
+            lines = [json.loads(line) for line in path.read_bytes().splitlines()]
+        return {
+            int(line["index"]): {
+                str(name): {str(kind): str(text) for kind, text in said.items()}
+                for name, said in line["said"].items()
+            }
+            for line in lines
+        }
+    except FileNotFoundError:
+        return {}
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise damaged(path, error) from None
+
+
 def _place(folder: Path, metric: MetricSpec) -> Path:
     return folder / f"{metric.id}.parquet"
 
