@@ -287,3 +287,24 @@ def test_files_keep_chances_and_earlier_values_and_old_files_have_none(
     pq.write_table(pq.read_table(path).drop_columns(["changed"]), path)
     with pytest.raises(strop.UserError, match="not a table of this cell"):
         cell.pool(10)
+
+
+@pytest.mark.parametrize(
+    ("name", "precision"), [(name, precision) for name, form, precision in FORMS if form == "fast"]
+)
+def test_another_temperature_has_the_same_random_numbers(
+    models: dict[str, Any], name: str, precision: str
+) -> None:
+    """A hair's breadth of temperature changes nothing, another seed does: the page's player sets
+    one temperature against another and says that every difference is the temperature's."""
+    model = models[SAMPLERS[name].family]
+    spec = spec_of(name, "fast", precision)
+
+    def ids(heat: float, seed: int) -> Any:
+        one = spec.model_copy(update={"temperature": heat})
+        return strop.draw.sample(model, one, n=N, seed=seed, length=LENGTH).ids
+
+    assert (ids(0.8, 3) == ids(0.8 * (1 + 1e-9), 3)).all()
+    assert (ids(0.8, 3) != ids(0.8, 4)).any()
+    if name != "diffusion-gemma":  # whose temperature acts on the path alone
+        assert (ids(0.8, 3) != ids(0.3, 3)).any()

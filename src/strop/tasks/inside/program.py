@@ -33,6 +33,7 @@ def main() -> None:
     for line in requests:
         answer = _answer(module, json.loads(line))
         with suppress(BaseException):  # the program may have put anything there
+            sys.stderr.flush()
             sys.stdout.flush()
         replies.write(answer + b"\n")
         replies.flush()
