@@ -22,16 +22,11 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from strop.comparing import (
-    DIFFERENT,
-    KINDS,
-    Level,
-    Sample,
-    Scored,
-    Side,
-    common_length,
-    compare,
-)
+from strop.comparing.compare import compare
+from strop.comparing.levels import Level
+from strop.comparing.scored import Scored, common_length
+from strop.comparing.side import Sample, Side
+from strop.comparing.verdict import DIFFERENT, KINDS
 from strop.theory.accounting import Chain
 from strop.verbs.collapse import best_pair
 from strop.verbs.points import TEMPERATURES

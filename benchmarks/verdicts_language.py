@@ -21,8 +21,9 @@ from itertools import combinations
 import numpy as np
 from numpy.typing import NDArray
 
-from strop.comparing import Sample, Side, compare
+from strop.comparing.compare import compare
 from strop.comparing.diversity import COPIES, copies, held_out_diversity
+from strop.comparing.side import Sample, Side
 from strop.comparing.verdict import SideVerdict
 from strop.denoisers import Model, load_model
 from strop.draw import sample_cells

@@ -1,6 +1,6 @@
 """Pack a checkpoint that learned a language, with a card that says how far it is from the law.
 
-    python scripts/pack-language.py RUN OUT --name NAME --language even --shards DIR [--share 0.1]
+    python scripts/pack-language.py RUN OUT --name NAME --language even --shards DIR [--share 0.3]
 
 Stores float16 and checks that the held-out loss is unchanged to three digits. The loss minus -log P
 of the same texts is the predictor's own error: the continuous-time loss of the exact predictive

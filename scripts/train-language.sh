@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Draw texts of a language whose law is known, train small models on them, and pack them into
-# src/strop/assets/models: LANGUAGE, LANGUAGE-early (a tenth into the run), LANGUAGE-tiny,
+# src/strop/assets/models: LANGUAGE, LANGUAGE-early (three tenths into the run), LANGUAGE-tiny,
 # LANGUAGE-ar. Safe to interrupt, kill and start again; about 15 minutes each on a free core.
 #
 #   scripts/train-language.sh [LANGUAGE] [--set KEY=VALUE ...]     (default even)
@@ -40,7 +40,7 @@ for what in ${ONLY:-late tiny ar}; do
     late)
       train "$language" "$@"
       pack "$language" "$language"
-      pack "$language" "$language-early" --share 0.1
+      pack "$language" "$language-early" --share 0.3
       ;;
     tiny)
       train "$language-tiny" --set model.hidden_dim=40 --set model.n_blocks=2 \

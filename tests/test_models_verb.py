@@ -172,11 +172,12 @@ def test_rows_are_joined_as_the_training_code_does(tmp_path: Path, capsys) -> No
         ((), "texts or from a dataset"),
         (("--length", "2", "--texts"), "both sides"),
         (("--length", "100", "--texts"), "do not fill one row"),
+        (("--texts",), "holds no text"),
     ],
 )
 def test_rows_that_cannot_be_made(tmp_path: Path, capsys, words: tuple, told: str) -> None:
-    texts = tmp_path / "texts.txt"
-    texts.write_text("Short.")
+    texts = tmp_path / ("rows.jsonl" if "no text" in told else "texts.txt")
+    texts.write_text("[1]\n" if "no text" in told else "Short.")
     given = (*words, str(texts)) if words else ()
     command = ["models", "rows", "embedded:tales-tiny", *given, "-o", str(tmp_path / "x.jsonl")]
     assert run(command) == 1

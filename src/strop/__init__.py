@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from strop.errors import CheckFailed, Incomplete, StropError, UserError
     from strop.pool import Pool
     from strop.registry import register
-    from strop.spec import CellSpec, CheckpointSpec, GeneratorSpec, SamplerSpec
+    from strop.spec.generator import CellSpec, CheckpointSpec, GeneratorSpec, SamplerSpec
     from strop.store import Run
     from strop.tasks import run_task, score_task
     from strop.training.spec import TrainSpec

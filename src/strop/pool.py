@@ -9,7 +9,8 @@ from typing import Any, overload
 import numpy as np
 from numpy.typing import NDArray
 
-from strop.spec import SAMPLERS, CellSpec, label
+from strop.records.sampler import SAMPLERS
+from strop.spec.generator import CellSpec, label
 from strop.table import Column, Table
 
 OnStep = Callable[[int, int, NDArray[np.int64], NDArray[np.int64]], None]

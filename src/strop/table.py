@@ -14,6 +14,7 @@ from dataclasses import dataclass, fields
 from html import escape
 from typing import TYPE_CHECKING, Any
 
+from strop.spec.value import Cooling
 from strop.stats.interval import Interval
 
 if TYPE_CHECKING:
@@ -98,7 +99,7 @@ class Column:
         if isinstance(value, int):
             return f"{value:,}"
         if self.digits is None:
-            return f"{value:g}"
+            return f"{value:g}".replace("-", "−")
         places = max(self.digits - 2, 0)
         told = f"{100 * value:.{places}f}%" if self.percent else number(value, self.digits)
         return f"+{told}" if self.signed and value > 0 else told
@@ -346,8 +347,6 @@ KEYS = {one.name for one in fields(Interval)}
 
 def plain(content: Any) -> Any:
     """With every interval and schedule in it, however deep, as JSON has it."""
-    from strop.spec import Cooling
-
     if isinstance(content, Interval):
         return content.document()
     if isinstance(content, Cooling):
@@ -368,7 +367,5 @@ def revived(content: Any) -> Any:
     if isinstance(content, list):
         return [revived(value) for value in content]
     if isinstance(content, str) and content.startswith(("linear/", "late/")):
-        from strop.spec import Cooling
-
         return Cooling.of(content)
     return content

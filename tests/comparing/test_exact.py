@@ -16,30 +16,31 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import norm, t
 
-from strop.comparing import (
-    Diversity,
-    Equal,
-    Level,
-    Sample,
-    Side,
-    SideVerdict,
-    compare,
-    copies,
-    overall,
-)
-from strop.comparing.compare import Comparison, _layer, _measures
+from strop.comparing.compare import Comparison, _layer, _measures, compare
 from strop.comparing.diversity import (
+    Diversity,
     _state,
+    copies,
     diversity,
     held_out_diversity,
     unseen_copies,
     with_copy,
 )
 from strop.comparing.enough import _everywhere, _least, _outside, enough
-from strop.comparing.frontier import equal_sharpness, grid, thin
-from strop.comparing.levels import spent
-from strop.comparing.side import Curve, interval, of_one_setting, simultaneous
-from strop.comparing.verdict import BENT, SHORTER, SMOKE, UNCERTAIN, Layer, decide, frontiers
+from strop.comparing.frontier import Equal, equal_sharpness, grid, thin
+from strop.comparing.levels import Level, spent
+from strop.comparing.overall import overall
+from strop.comparing.side import Curve, Sample, Side, interval, of_one_setting, simultaneous
+from strop.comparing.verdict import (
+    BENT,
+    SHORTER,
+    SMOKE,
+    UNCERTAIN,
+    Layer,
+    SideVerdict,
+    decide,
+    frontiers,
+)
 from strop.comparing.words import sentence
 from strop.errors import UserError
 from strop.measure.guard import guard

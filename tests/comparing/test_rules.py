@@ -8,23 +8,14 @@ import numpy as np
 import pytest
 from scipy.stats import norm
 
-from strop.comparing import (
-    DIFFERENT,
-    KINDS,
-    Diversity,
-    Equal,
-    Level,
-    Sample,
-    Side,
-    SideVerdict,
-    compare,
-    copies,
-    mirrored,
-    overall,
-    spent,
-)
+from strop.comparing.compare import compare
+from strop.comparing.diversity import Diversity, copies
 from strop.comparing.enough import enough
-from strop.comparing.verdict import Layer, decide
+from strop.comparing.frontier import Equal
+from strop.comparing.levels import Level, spent
+from strop.comparing.overall import overall
+from strop.comparing.side import Sample, Side
+from strop.comparing.verdict import DIFFERENT, KINDS, Layer, SideVerdict, decide, mirrored
 from strop.comparing.words import ratio
 from strop.errors import UserError
 from strop.stats.resample import Interval

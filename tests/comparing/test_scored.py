@@ -5,8 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from strop.comparing import Sample, Scored, Side, common_length, compare, copies
-from strop.comparing.side import Curve
+from strop.comparing.compare import compare
+from strop.comparing.diversity import copies
+from strop.comparing.scored import Scored, common_length
+from strop.comparing.side import Curve, Sample, Side
 from strop.comparing.verdict import SHORTER
 from strop.errors import UserError
 from strop.measure.entropy import entropy

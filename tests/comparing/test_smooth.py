@@ -7,9 +7,9 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from strop.comparing import Equal, Level, Sample, Side
-from strop.comparing.frontier import Grid, equal_sharpness, grid, smooth_gaps
-from strop.comparing.side import Curve, interval, simultaneous
+from strop.comparing.frontier import Equal, Grid, equal_sharpness, grid, smooth_gaps
+from strop.comparing.levels import Level
+from strop.comparing.side import Curve, Sample, Side, interval, simultaneous
 from strop.comparing.smooth import parabola, smoothed
 from strop.comparing.verdict import frontiers
 

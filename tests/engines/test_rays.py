@@ -30,7 +30,7 @@ from drills import (
 
 import warm_processes
 from strop.cli.main import run as run_command
-from strop.engine import rays
+from strop.engine import cluster
 from tiny_models import environment, wait_for
 
 pytest.importorskip("ray")
@@ -47,6 +47,7 @@ import strop
 from strop.draw.worker import DrawJob, recipe_of
 from strop.checkpoints.checkpoint import fingerprint
 from strop.engine import rays
+from strop.engine.cluster import machines
 from strop.errors import UserError
 import pickle
 import ray
@@ -58,7 +59,7 @@ told = []
 
 def refused(job):
     try:
-        rays._check(rays._nodes(), pickle.dumps(job))
+        rays._check(machines(), pickle.dumps(job))
     except UserError as error:
         told.append(error.got)
     else:
@@ -113,12 +114,12 @@ def test_ray_s_own_variable_names_the_cluster(
     asked: list[str | None] = []
     monkeypatch.setattr(ray, "is_initialized", lambda: False)
     monkeypatch.setattr(ray, "init", lambda address=None, **_: asked.append(address))
-    monkeypatch.setattr(rays, "_knock", lambda _: None)
+    monkeypatch.setattr(cluster, "_knock", lambda _: None)
     monkeypatch.setenv("RAY_ADDRESS", "10.0.0.1:6379")
-    rays._join(None)
-    rays._join("10.0.0.2:6379")
+    cluster.join(None)
+    cluster.join("10.0.0.2:6379")
     monkeypatch.setenv("RAY_ADDRESS", "")
-    rays._join(None)
+    cluster.join(None)
     assert asked == ["10.0.0.1:6379", "10.0.0.2:6379", "local"]
 
 

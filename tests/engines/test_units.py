@@ -162,7 +162,7 @@ def test_a_cluster_is_asked_for_gpus_where_no_devices_are_named(
 ) -> None:
     asked: list[str | None] = []
     monkeypatch.setattr(
-        "strop.engine.rays.has_gpus", lambda address: asked.append(address) or address == "auto"
+        "strop.engine.plan.has_gpus", lambda address: asked.append(address) or address == "auto"
     )
     assert Engine.of("ray", ray_address="auto").at_home("cuda:1") == "workers"
     assert Engine.of("ray").at_home("cuda:1") == "cpu"

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import pytest
 
 from strop.language import Language
+from strop.measure import across
 from strop.measure.across import (
     DECIDES,
     MARGIN,
@@ -20,6 +22,7 @@ from strop.measure.across import (
 )
 from strop.measure.entropy import entropy
 from strop.measure.guard import Guard, guard
+from strop.measure.metric import PoolRows
 from strop.stats.interval import Interval
 from strop.stats.jackknife import jackknife
 from strop.tuning.race import Limit, guard_limits
@@ -305,3 +308,37 @@ def test_sums_without_each_text_are_sums_of_the_others():
         w, some = np.delete(weight, k), np.delete(np.delete(likeness, k, 0), k, 1)
         expected = w.sum(), w.sum() ** 2 - w @ w, w @ some @ w
         assert [np.asarray(one)[k] for one in found] == pytest.approx(expected)
+
+
+def test_of_very_many_outputs_the_first_are_compared(monkeypatch: pytest.MonkeyPatch) -> None:
+    outputs = of_modes(np.random.default_rng(3).choice(10, 90))
+    few = HELD.shares(outputs[:64])
+    monkeypatch.setattr(across, "COMPARED", 64)
+    sizes: list[int] = []
+    real = across._table
+    monkeypatch.setattr(
+        across, "_table", lambda ids, pairs: sizes.append(len(ids)) or real(ids, pairs)
+    )
+    found = HELD.shares(outputs)
+    np.testing.assert_array_equal(found[:64], few)
+    assert np.isnan(found[64:]).all()
+    assert len(found) == 90
+    np.testing.assert_array_equal(HELD.shares(outputs[:70], 90), found)
+    assert max(sizes) == 64
+    whole = across.share_of(found)
+    assert whole.outputs == 64
+    assert whole.value == pytest.approx(few.mean())
+
+
+def test_rows_beyond_the_first_are_not_read() -> None:
+    read: list[int] = []
+
+    def rows(_: bool) -> Any:
+        for first in range(0, 50, 10):
+            read.append(first)
+            yield [], np.arange(first, first + 10)[:, None]
+
+    found = PoolRows(50, rows).first(15)
+    assert found.ravel().tolist() == list(range(15))
+    assert read == [0, 10]
+    assert PoolRows(50, rows).first(99).ravel().tolist() == list(range(50))

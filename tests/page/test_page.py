@@ -487,7 +487,7 @@ def test_what_is_packed_is_what_was_given() -> None:
         assert [row[1] for row in rows] == list(cell.texts.values())
         assert [row[0] for row in rows] == list(cell.texts)
         for row in rows:
-            given = [column.values(cell)[row[0]] for column in columns]  # type: ignore[index]
+            given = [column.values(cell, np.array([row[0]]))[0] for column in columns]
             assert row[2] == pytest.approx(given, rel=1e-4)
 
 

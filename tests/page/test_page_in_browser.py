@@ -357,8 +357,8 @@ def test_an_output_has_an_address(opened: Watched) -> None:
 
 def test_filter_and_order(opened: Watched) -> None:
     page, full = opened.page, report()
-    told = output_columns(full)[0].values(full.cells[PAIR[0]])
-    values = sorted(told.values())
+    told = output_columns(full)[0].values(full.cells[PAIR[0]], np.arange(12))
+    values = sorted(told.tolist())
     bound = (values[4] + values[5]) / 2
     page.fill("#filter-bound", f"{bound:.6f}")
     opened.settled("Left: 5 of 12")

@@ -22,7 +22,9 @@ from strop.tasks.outcome import Entrant, TaskRun
 from strop.tasks.tables import write_result
 from strop.tasks.task import Item
 
-EVIL = "<img src=x onerror=\"document.title='owned'\"> \u202eevil\n</script><script>alert(1)</script>"
+EVIL = (
+    "<img src=x onerror=\"document.title='owned'\"> \u202eevil\n</script><script>alert(1)</script>"
+)
 LENGTH, PROBLEMS = 4, 3
 
 

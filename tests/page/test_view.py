@@ -8,7 +8,9 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +22,11 @@ from strop.cli.main import run
 from strop.errors import UserError
 from strop.groupeval import load_judgments, score
 from strop.groupeval.inputs import read_inputs
+from strop.measure.frame import Measured, read_run
 from strop.page import gather, render
+from strop.page.data import Shown
 from strop.page.live.command import _folders
-from strop.page.live.paged import LONGEST, MOST
+from strop.page.live.paged import LONGEST, MOST, Paged, Wish
 from strop.page.live.watch import WatchedFolder, locked_files, walk
 from strop.store import Cell, Run
 from strop.training.curve import METRICS
@@ -44,6 +48,11 @@ HOSTILE = [
     "a" * 100_000,
     "",
 ]
+
+
+def index_of(html: str) -> dict[str, Any]:
+    """What a page's scripts know of the generators."""
+    return json.loads(html.split('id="browser-index">')[1].split("</script")[0])
 
 
 def cell_of(path: Path, texts: list[str], **changes: Any) -> Cell:
@@ -273,9 +282,7 @@ def test_search_bounds_and_order_hold_for_all_outputs(client: Client, plain: str
     assert (found["kept"], found["next"]) == (10, 4)
     rest = client.get("0/outputs", cell=plain, search="SHORT", n=64, after=4)
     assert [row[0] for row in rest["rows"]] == [12, 15, 18, 21, 24, 27]
-    columns = json.loads(
-        client.ask(f"/{TOKEN}/0/")[2].decode().split('id="browser-index">')[1].split("</script")[0]
-    )["columns"]
+    columns = index_of(client.ask(f"/{TOKEN}/0/")[2].decode())["columns"]
     calls = next(i for i, one in enumerate(columns) if one["label"] == "calls")
     nll = next(i for i, one in enumerate(columns) if "perplexity" in one["label"])
     down = client.get("0/outputs", cell=plain, order=f"{calls} -1", n=3)
@@ -320,17 +327,21 @@ def test_what_is_asked_wrongly_is_refused_in_words(
 def test_a_page_far_into_a_large_cell_reads_little(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from strop.measure.frame import Measured
-    from strop.page.data import Shown
-    from strop.page.live.paged import Paged, Wish
-
     cell = cell_of(tmp_path / "run", [f"{i}" for i in range(5000)])
     shown = Shown(Measured(cell.spec, cell.path, 5000, None, ()), "one", {})
     paged = Paged(cell, shown, [])
     assert len(paged.numbers) == 5000
+    read = rows_read(monkeypatch)
+    page = paged.page(Wish(after=4900, count=5))
+    assert [row[0] for row in page["rows"]] == [4900, 4901, 4902, 4903, 4904]
+    assert 0 < read["text"] < 2100  # its own row group, and not the four before
+
+
+def rows_read(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
+    """How many entries of every column are read of files of outputs from now on."""
     import strop.store.tables as tables
 
-    read = []
+    read: Counter[str] = Counter()
     real = tables.parquet_file
 
     def watched(source: Any, **options: Any) -> Any:
@@ -339,16 +350,81 @@ def test_a_page_far_into_a_large_cell_reads_little(
 
         def counted(*arguments: Any, **more: Any) -> Any:
             for batch in iterate(*arguments, **more):
-                read.append(batch.num_rows)
+                read.update(dict.fromkeys(batch.schema.names, batch.num_rows))
                 yield batch
 
         file.iter_batches = counted
         return file
 
     monkeypatch.setattr(tables, "parquet_file", watched)
-    page = paged.page(Wish(after=4900, count=5))
-    assert [row[0] for row in page["rows"]] == [4900, 4901, 4902, 4903, 4904]
-    assert sum(read) < 2100  # its own row group, and not the four before
+    return read
+
+
+@pytest.fixture
+def large(tmp_path: Path) -> Cell:
+    """A cell whose numbers take a while, as far as a page without them is concerned."""
+    return cell_of(tmp_path / "large", [f"{i} of many" for i in range(5000)])
+
+
+def test_outputs_are_there_before_the_numbers_and_nothing_is_read_for_them(
+    large: Cell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    viewer = Viewer([large.path.parents[1]])
+    client = Client(Server(viewer, TOKEN, PORT))
+    numbers = threading.Event()
+    monkeypatch.setattr(
+        "strop.page.live.viewer.read_run", lambda run: numbers.wait(60) and read_run(run)
+    )
+    monkeypatch.setattr("strop.page.live.server.SOON", 0.01)
+    read = rows_read(monkeypatch)
+    asking = threading.Thread(target=viewer.made, args=[(0,)])
+    viewer.look()
+    asking.start()
+    try:
+        first = viewer.first((0,))
+        assert "The numbers are being computed" in first.html
+        assert 'id="corners"' not in first.html
+        assert 'id="outputs"' in first.html
+        rows = client.get("0/outputs", cell=large.id, after=4990, n=20)
+        assert (rows["held"], rows["kept"]) == (5000, 5000)
+        assert [row[1] for row in rows["rows"]] == [f"{i} of many" for i in range(4990, 5000)]
+        assert client.get("0/output", cell=large.id, index=4999)["text"] == "4999 of many"
+        assert client.get("0/ratings")["ratings"] == []
+        # The index to count them and to page; of texts and ids three groups of rows.
+        assert read["text"] < 3500
+        assert read["ids"] < 3500
+        assert viewer.outdated((0,))
+    finally:
+        numbers.set()
+        asking.join(60)
+    made = viewer.known((0,))
+    assert made is not None
+    assert made.version != first.version
+    assert "are being computed" not in made.html
+    assert 'id="corners"' in made.html
+    rows = client.get("0/outputs", cell=large.id, order="0 1", n=1)["rows"]
+    assert [one["label"] for one in index_of(made.html)["columns"]] == [
+        "entropy",
+        "repeated",
+        "calls",
+    ]
+    assert len(rows[0][2]) == 3
+
+
+def test_a_page_reads_ids_a_few_times_and_its_outputs_never_again(
+    large: Cell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every metric reads all ids, some of them twice; a page of outputs reads its own."""
+    viewer = Viewer([large.path.parents[1]])
+    viewer.look()
+    read = rows_read(monkeypatch)
+    viewer.made((0,))
+    assert read["ids"] <= 6 * 5000
+    read.clear()
+    for _ in range(3):
+        viewer.made((0,))
+        viewer.paged((0,), large.id).page(Wish(after=4000, order=(0, -1)))
+    assert read["text"] <= 3 * 12 * 1024
 
 
 # ---------------------------------------------------------------------------- ratings

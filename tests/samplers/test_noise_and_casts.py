@@ -11,7 +11,7 @@ import torch
 
 import strop
 from strop import SamplerSpec, TabularDenoiser, UserError
-from strop.denoisers.load import resolve_dtype
+from strop.denoisers.device import resolve_dtype
 from strop.denoisers.network import product_dtype
 from strop.records import FAMILIES
 from strop.samplers.machinery.dense import DenseRun

@@ -13,10 +13,10 @@ import torch
 import yaml
 from called import Called
 
-from strop.assets import ROOT
+from strop.assets import ROOT, embedded_path
 from strop.denoisers import load_model
 from strop.errors import UserError
-from strop.verbs import paper
+from strop.verbs import certify, paper
 from strop.verbs.certify import FEW, FOLDER, chosen, published
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "denoisers"))
@@ -91,6 +91,20 @@ def test_another_evaluator_is_found(call: Called, tmp_path: Path) -> None:
     assert files["evaluator"] == files["SHA-256 of the evaluator"] == "differs"
 
 
+def test_a_directory_is_no_public_name(call: Called, tmp_path: Path) -> None:
+    """The stated evaluator from a folder of one's own: its hash is compared, its name is not."""
+    folder = embedded_path("embedded:tales-ar")
+    words = ("--published", card(tmp_path), "--evaluator", folder, "-n", 2)
+    code, found, _ = call("models", "certify", SMALL, *words, "-o", tmp_path / "out")
+    assert code == 0
+    files = {row["what"]: row["verdict"] for row in found["tables"]["files"]["rows"]}
+    assert files["evaluator"] == "cannot tell"
+    assert files["SHA-256 of the evaluator"] == "agrees"
+    told = (None, "gpt2"), ("gpt2", None), ("gpt2", "gpt2"), ("gpt2", "gpt2-large")
+    verdicts = [certify._file_verdict(*one) for one in told]
+    assert verdicts == ["not published", "cannot tell", "agrees", "differs"]
+
+
 @pytest.fixture
 def training_file(tmp_path: Path) -> Path:
     """The small model as averaged weights, and raw ones that jitter around them."""
@@ -162,6 +176,33 @@ def test_the_public_numbers_are_those_of_the_paper() -> None:
     assert len(duo.cells) == 6
 
 
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"perplexity": None},
+        {"perplexity": 0.5},
+        {"perplexity": "many"},
+        {"entropy": -4.0},
+        {"perplexity_error": -0.1},
+        {"perplexity_error": "big"},
+        {"entropy_error": 0.0},
+        {"outputs": 0},
+        {"outputs": -3},
+        {"outputs": "many"},
+        {"evaluator": 5},
+        {"sha256": 5},
+        {"length": -1},
+    ],
+)
+def test_numbers_that_cannot_be_compared_with_are_named(
+    tmp_path: Path, changes: dict[str, Any]
+) -> None:
+    with pytest.raises(UserError, match="cannot be compared") as told:
+        published(str(card(tmp_path, **changes)))
+    [name] = changes
+    assert name.removesuffix("_error") in str(told.value.got)
+
+
 def test_wrong_input_is_refused_in_words(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="No numbers of this checkpoint"):
         published("somebody/something")
@@ -173,6 +214,15 @@ def test_wrong_input_is_refused_in_words(tmp_path: Path) -> None:
         published(str(broken))
     with pytest.raises(UserError, match="no table of printed numbers"):
         published(str(tmp_path / "absent.yaml"))
+    for content in ("", "- 1", "{id: broken, label: x, kind: table, rows: [[.nan]]}"):
+        broken.write_text(content)
+        with pytest.raises(UserError, match="no table of printed numbers"):
+            published(str(broken))
+    content = yaml.safe_load((FOLDER / "tales-tiny.yaml").read_text())
+    for rows in ([], content["rows"][:1] * 2):
+        broken.write_text(yaml.safe_dump({**content, "id": "broken", "rows": rows}))
+        with pytest.raises(UserError, match=r"no rows|cell twice"):
+            published(str(broken))
     broken.write_text(
         "{id: broken, label: x, kind: table, caption: x, columns: [steps], rows: [[1]]}"
     )

@@ -31,7 +31,6 @@ def own(tmp_path_factory: pytest.TempPathFactory) -> str:
 @pytest.fixture(autouse=True)
 def short(monkeypatch: pytest.MonkeyPatch) -> None:
     """A trial of a tenth of a second."""
-    monkeypatch.setattr(dry_run.pace, "__defaults__", (0.1,))
     monkeypatch.setattr(dry_run, "SECONDS", 0.1)
 
 

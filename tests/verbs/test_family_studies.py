@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,14 +14,22 @@ import pytest
 import torch
 from called import Called
 
+sys.path.append(str(Path(__file__).parents[1] / "groupeval"))
+
+from made_judgments import random_verdicts
+
 import strop
 from strop import verbs
 from strop.cli.main import run
 from strop.errors import UserError
+from strop.groupeval.judgments import Judgments
+from strop.groupeval.scores import PlannedGroups
+from strop.measure.aggregates import statistics
 from strop.store import Run
 from strop.verbs import exact_output, paper
 from strop.verbs.exact_output import Place
 from strop.verbs.families import MODELS, named_sources, small_checkpoints
+from strop.verbs.result import Result
 
 
 @pytest.fixture(scope="module")
@@ -274,6 +283,57 @@ def test_pools_that_lack_a_cell_are_refused(compared: Path) -> None:
         exact_output.saved_pools(compared, (2, 64))
     with pytest.raises(UserError):
         exact_output.saved_pools(compared / "nowhere", (2,))
+
+
+def test_ratios_and_judged_differences_are_of_the_first_over_the_second() -> None:
+    """Two cells a generator, their sums by hand; the paper's numbers for its own two alone."""
+    names, other = exact_output.NAMES, ("DUO", "SEDD")
+    levels = {"gpt2-large": (30.0, 10.0), "Qwen/Qwen3-8B-Base": (50.0, 10.0)}
+
+    def made(pair: tuple[str, str]) -> list[dict[str, Any]]:
+        pools: Any = {Place(64, "standard", name): None for name in pair}
+        scored: Any = {
+            (place, evaluator, "full-stream"): statistics(
+                {
+                    **dict.fromkeys(("bytes", "kept_bytes", "source_bytes"), np.ones(4)),
+                    "nll": np.log(level) * np.array([1.0, 2.0, 3.0, 4.0]),
+                    "tokens": np.array([1.0, 2.0, 3.0, 4.0]),
+                }
+            )
+            for evaluator, both in levels.items()
+            for place, level in zip(pools, both, strict=True)
+        }
+        cells = [str(place) for place in pools]
+        verdicts = [
+            one
+            for cell, best in zip(cells, (0.9, 0.1), strict=True)
+            for one in random_verdicts(
+                len(cell), cell=cell, best=best, modes=8 if best > 0.5 else 2
+            )
+        ]
+        planned = dict.fromkeys(cells, PlannedGroups(24, 12, 2))
+        judged = {"a": Judgments("x", verdicts, [], planned, True, True)}
+        ask: Any = {"evaluator": list(levels), "seed": 0}
+        return exact_output._comparisons(ask, pools, pair, scored, judged)
+
+    [row] = made(names)
+    found = {name: (one["ratio"].value, one["paper"]) for name, one in row["ratios"].items()}
+    assert found["gpt2-large"] == (pytest.approx(3.0), 3.78)
+    assert found["Qwen/Qwen3-8B-Base"] == (pytest.approx(5.0), 3.68)
+    judge = row["judged"]["a"]
+    assert judge["geq"][0] > judge["geq"][1] + 3
+    assert judge["difference"].value == pytest.approx(judge["geq"][0] - judge["geq"][1])
+    assert judge["ged"][0] > judge["ged"][1] + 1
+    table = exact_output._beside(Result(facts={"comparisons": [row]}), {}, {})  # type: ignore[arg-type]
+    by = {one["by"]: one for one in table.rows}
+    assert by["GED GPT-OSS (paper)"]["paper"] == 2.76
+    assert by["GEQ GPT-OSS (paper)"]["paper"].ends == (-0.85, 1.21)
+    assert by["GED a (here)"]["measured"] == judge["ged"][0] - judge["ged"][1]
+    assert by["gpt2-large"]["within"] == "no"  # outputs alike but for their lengths: no noise
+    assert by["GED a (here)"]["within"] is None
+    [row] = made(other)
+    assert row["paper"] is None
+    assert {one["paper"] for one in row["ratios"].values()} == {None}
 
 
 # ---------------------------------------------------------------- the list

@@ -66,6 +66,9 @@ def test_what_was_not_published_is_refused_or_left_out(tmp_path: Path) -> None:
         verbs.run("frontiers-public", out=tmp_path / "a", steps=(8, 256))
     with pytest.raises(UserError, match="do not both reach"):
         verbs.run("frontiers-public", out=tmp_path / "b", entropy=(9.0,))
+    for odd in (float("nan"), float("inf")):
+        with pytest.raises(UserError, match="is a number here"):
+            verbs.run("frontiers-public", out=tmp_path / "d", entropy=(odd,))
     result = verbs.run("frontiers-public", out=tmp_path / "c", entropy=(4.0, 5.0))
     assert len(result.table.rows) == 9  # at 128 steps DUO's frontier begins at 4.67
     assert "reach that far: 1." in " ".join(result.notes)

@@ -3,6 +3,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -17,11 +18,15 @@ from strop.errors import UserError
 from strop.figures import write_figure
 from strop.groupeval.judgments import Judgments
 from strop.groupeval.offline import _pieces, _remembering
-from strop.groupeval.scores import PlannedGroups
+from strop.groupeval.scores import PlannedGroups, diagnose, ged
 from strop.groupeval.verdict import GroupVerdict
 from strop.stats.interval import Interval
+from strop.table import Table
+from strop.verbs import groupeval as study
 from strop.verbs import paper
 from strop.verbs.groupeval import (
+    BESIDE_GED,
+    SETTINGS,
     STUDY,
     contrast,
     judge_correlations,
@@ -31,6 +36,7 @@ from strop.verbs.groupeval import (
     step_savings,
     summary,
 )
+from strop.verbs.result import Result
 
 
 def test_mdlm_panel_says_what_the_paper_says() -> None:
@@ -73,6 +79,8 @@ def test_numbers_agree_within_their_rounding() -> None:
     for row in paper.table("groupeval-exact").records():
         gap = row["geq_mdlm"] - row["geq_didi"]
         assert row["difference"] == pytest.approx(gap, abs=0.0151)
+        gap = row["ged_mdlm"] - row["ged_didi"]
+        assert row["ged_difference"] == pytest.approx(gap, abs=0.0151)
     for row in paper.table("conditional").records():
         gap = row["geq_dream"] - row["geq_llada"]
         assert row["difference"] == pytest.approx(gap, abs=0.0151)
@@ -129,6 +137,77 @@ def test_a_tie_is_neither_higher_nor_lower() -> None:
     assert (told["pairs"], told["geq_higher"], told["geq_lower"]) == (1, 0, 0)
     assert (told["ged_higher"], told["ged_lower"]) == (0, 1)
     assert told["by_judge"] == {"a": {"geq_higher": 0, "ged_higher": 0, "pairs": 1}}
+
+
+def test_each_side_of_a_contrast_is_that_of_its_cell() -> None:
+    series = ours(3)
+    row = contrast(series, "standard 16", "sharpened 256")
+    cells = dict(
+        zip(SETTINGS, map(series.cells.get, ("standard 16", "sharpened 256")), strict=True)
+    )
+    for setting, cell in cells.items():
+        told = diagnose(cell, modes=True)
+        assert (row[f"geq_{setting}"], row[f"ged_{setting}"]) == (cell.geq(), ged(cell))
+        for name in BESIDE_GED:
+            assert row[f"{name}_{setting}"] == told[name]
+    assert row["ged_standard"] != row["ged_sharpened"]
+    gap = cells["sharpened"].geq() - cells["standard"].geq()
+    assert row["difference"].value == pytest.approx(gap)
+    [standard, sharpened] = study._diagnostics([{"judge": "a", "steps": 16, **row}]).rows
+    for name in ("ged", *BESIDE_GED):
+        assert standard[name] == row[f"{name}_standard"]
+        assert sharpened[name] == row[f"{name}_sharpened"]
+
+
+def test_perplexity_and_entropy_are_those_of_the_budget_and_the_sampler() -> None:
+    """Cells come budget by budget, the standard one first."""
+    scored: Any = [
+        SimpleNamespace(perplexity=lambda level=level: level, entropy=level / 100)
+        for level in (400.0, 100.0, 150.0, 40.0)
+    ]
+    levels = study._levels((16, 64), scored)
+    assert levels[16]["perplexity_standard"] == 400
+    assert levels[16]["perplexity_sharpened"] == 100
+    assert levels[64]["perplexity_standard"] == 150
+    assert levels[64]["entropy_sharpened"] == 0.4
+
+
+def test_table_2a_has_every_printed_number_in_its_place() -> None:
+    """Rows as the study makes them, with the paper's own numbers as what was measured."""
+    printed = paper.table("groupeval-main").records()
+    shares = {f"{name}_{s}": None for name in BESIDE_GED for s in SETTINGS}
+    rows = []
+    for said in printed:
+        own = dict(said)
+        for setting in SETTINGS:
+            level = said[f"perplexity_{setting}"]
+            own[f"perplexity_{setting}"] = Interval(level, level / 1.1, 1.1 * level, n=128)
+        rows.append({"judge": "a", **shares, **own})
+    shown = study._beside_main(Result(table=Table("x", (), rows)), None, {}).rows  # type: ignore[arg-type]
+    by = {(row["number"], row["sampler"], row["steps"]): row for row in shown}
+    labels = {"perplexity": "perplexity", "entropy": "H", "geq": "GEQ", "ged": "GED"}
+    for said in printed:
+        for name, label in labels.items():
+            for setting in SETTINGS:
+                row = by[label, setting, said["steps"]]
+                assert row["paper"] == said[f"{name}_{setting}"]
+                assert row["within"] == ("yes" if name == "perplexity" else None)
+    beside = {(label, setting): row["paper"] for (label, setting, m), row in by.items() if m == 16}
+    assert beside["invalid share", "standard"] == 0.133
+    assert beside["invalid share", "sharpened"] == 0.066
+    assert beside["effective modes", "standard"] == 4.73
+    assert beside["effective modes", "sharpened"] == 5.74
+    assert ("effective modes", "standard", 64) not in by  # the paper prints none
+    judged = rows[0] | {"geq_standard": Interval(9.0, 8.9, 9.1, n=128)}
+    told = study._beside_main(Result(table=Table("x", (), [judged])), None, {}).rows  # type: ignore[arg-type]
+    assert all(row["within"] is None for row in told if row["number"] == "GEQ")
+
+
+def test_levels_of_a_judge_are_told_from_standard_to_sharpened() -> None:
+    row = {"judge": "a", "steps": 16, "geq_standard": 3.85, "geq_sharpened": 4.36}
+    row |= {"ged_standard": 6.0, "ged_sharpened": 7.57}
+    told = study._named(row, "a (paper)")
+    assert (told["geq"], told["ged"]) == ("3.85 to 4.36", "6.00 to 7.57")
 
 
 def test_figures(tmp_path: Path) -> None:

@@ -27,6 +27,7 @@ from strop.stats.interval import Interval
 from strop.table import Column, Table
 from strop.verbs import paper
 from strop.verbs.collapse import CEILING, best_pair
+from strop.verbs.sharpened import below_guard
 from strop.verbs.study import STUDIES
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -347,6 +348,13 @@ def test_a_small_reproduction(call: Called, tmp_path: Path, id: str, steps: int)
     for row in document["rows"]:
         found = row["measured"]
         assert found["low"] <= found["value"] <= found["high"]
+        where = {name: row[name] for name in ("sampler", "steps") if name in row}
+        if id == "less-is-more-training":
+            said = paper.table("less-is-more").value("ratio", comparison="training", **where)
+            assert row["paper"] == said
+    for row in document["result"]["rows"]:
+        if "more" in row:
+            assert row["ratio"]["value"] == pytest.approx(row["more"] / row["less"])
     # Whatever study it is, cells pass as in the paper.
     assert any("by their mean" in note for note in document["result"]["notes"])
 
@@ -451,11 +459,36 @@ def test_a_posterior_figure_with_default_names_has_room(tmp_path: Path) -> None:
 
 
 def test_no_library_message_names_a_flag() -> None:
-    """Studies and reports name fields; the command line turns them into its own flags."""
-    root = Path(verbs.__file__).parents[1]
-    for folder in ("studies", "metrics"):
-        for file in sorted((root / folder).glob("*.py")):
-            for line in file.read_text().splitlines():
-                found = re.search(r'(?:where|fix|expected|got)=f?"[^"]*--[a-z]', line)
-                known = "strop " in line or "pip install" in line
-                assert found is None or known, f"{file.name}: {line.strip()}"
+    """Messages name fields; the command line turns them into its own flags."""
+    files = sorted(Path(verbs.__file__).parents[1].rglob("*.py"))
+    assert len(files) > 100
+    for file in files:
+        for line in file.read_text().splitlines() if file.parent.name != "cli" else ():
+            found = re.search(r'(?:where|fix|expected|got)=f?"[^"]*--[a-z]', line)
+            known = "strop " in line or "pip install" in line
+            assert found is None or known, f"{file.name}: {line.strip()}"
+
+
+def test_a_ratio_of_the_tiny_figure_is_standard_over_sharpened(
+    call: Called, tmp_path: Path
+) -> None:
+    words = ("reproduce", "tiny", "--smoke", "--steps", "2,4", "-n", 2, "-o", tmp_path / "tiny")
+    code, document, _ = call(*words)
+    assert code == 0
+    rows = {(row["sampler"], row["steps"]): row for row in document["result"]["rows"]}
+    for steps in (2, 4):
+        standard, sharpened = rows["standard", steps], rows["sharpened", steps]
+        levels = [row["perplexity"]["value"] for row in (standard, sharpened)]
+        assert sharpened["ratio"]["value"] == pytest.approx(levels[0] / levels[1])
+        assert standard["ratio"] is None
+    printed = paper.table("grid-tiny-late")
+    for row in document["rows"]:
+        where = {name: row[name] for name in ("steps", "temperature", "precision")}
+        assert row["paper"] == printed.value("perplexity", **where)
+        assert row["paper_entropy"] == printed.value("entropy", **where)
+
+
+def test_cells_below_the_guard_are_open() -> None:
+    rows = [{"entropy": level} for level in (4.9, 5.0, Interval(5.1, 4.8, 5.4), None)]
+    assert below_guard(rows, 5.0) == [True, False, False, False]
+    assert below_guard(rows, None) == [False] * 4

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from strop.language.reading import END, PROMPT, tokenizer, truth
 from strop.stats.interval import Interval
 from strop.store import Run
 from strop.verbs import truth as study
+from strop.verbs import truth_measured as measured
 from strop.verbs.study import run
 
 sys.path.append(str(Path(__file__).parents[1] / "language"))
@@ -123,26 +125,166 @@ def test_a_schedule_is_held_against_the_constant_with_the_nearest_violations():
     assert "the nearest constant, 1, has 3.00 and 40.0: it keeps as much (+0.00 +- 0.14" in said
 
 
-def test_a_narrower_model_and_an_order_that_loses_modes():
+def test_a_grid_from_a_profile_is_held_against_the_uniform_one_and_the_best_constant():
+    flat = [row(violations=v, temperature=t) for v, t in ((2.0, 0.6), (3.0, 1.0))]
+    own = {**row(kind="{'grid': 'profile'}", violations=2.5), "steps": 64}
+    [said] = study._schedules([*flat, own])
+    assert "has 2.50 [2.40, 2.60] violations, the uniform one 3.00 (-0.50" in said
+    assert "the best constant, 0.6, 2.00" in said
+    other = {**own, "model": "tiny"}  # whose uniform grid was not drawn
+    assert not list(study._schedules([*flat, other]))
+
+
+def test_a_worse_model_is_held_against_the_better_one_of_its_kind():
     rows = [row(violations=2.0), row("narrow", violations=1.0, modes=12)]
     [said] = study._narrower(rows)
     assert "narrow has fewer violations than perfect (-1.00" in said
+    late, early = row("late", violations=3.0), row("early", violations=3.1)
+    late["perplexity"], early["perplexity"] = interval(2.0, 0.2), interval(4.0, 0.3)
+    [_, said] = study._narrower([*rows, late, early])
+    half = 0.5 * np.hypot(0.1, 0.075)
+    ratio = f"0.50 [{0.5 * np.exp(-2 * half):.2f}, {0.5 * np.exp(2 * half):.2f}]"
+    assert f"early has as many violations as late (0.10 [-0.04, 0.24], {ratio} times less" in said
+
+
+def test_an_order_that_loses_modes():
     told = list(study._orders([row(), row(setting="sure first", modes=3.0, calls=64.0)]))
     assert "does not tell M=64 tau=1.0 from the law in 50 calls" in told[0]
     assert told[1].startswith("perfect: sure first keeps 3.0 modes where another keeps 40.0")
+
+
+@pytest.mark.parametrize(
+    ("violations", "modes", "half", "right"),
+    [
+        ((1.0, 2.0), (40, 40), 0.1, "better"),
+        ((2.0, 1.0), (40, 40), 0.1, "worse"),
+        ((1.0, 2.0), (20, 40), 0.1, "mixed"),
+        ((2.0, 1.0), (40, 20), 0.1, "mixed"),
+        ((1.0, 2.0), (60, 40), 0.1, "better"),
+        ((1.0, 2.0), (36, 40), 0.1, "close"),  # whether modes are lost is not known
+        ((1.9, 2.0), (40, 40), 0.01, "close"),  # under a tenth
+        ((1.0, 2.0), (40, 40), 1.0, "close"),
+    ],
+)
+def test_what_is_true_of_a_pair_is_settled_beforehand(violations, modes, half, right):
+    a, b = (row(violations=v, modes=m, half=half) for v, m in zip(violations, modes, strict=True))
+    assert measured.truth_of(a, b) == right
+    mirror = {"better": "worse", "worse": "better"}
+    assert measured.truth_of(b, a) == mirror.get(right, right)
+
+
+def test_verdicts_of_compare_are_counted_by_what_is_true(tmp_path):
+    result = run(
+        "truth", sources=["perfect"], out=tmp_path / "c", smoke=True, question="compare", n=64
+    )
+    rows, pairs = list(result.table.rows), result.facts["pairs"]
+    assert [(one["a"], one["b"]) for one in pairs] == [(0, 1), (0, 2), (1, 2)]
+    for one in pairs:
+        assert one["truth"] == measured.truth_of(rows[one["a"]], rows[one["b"]])
+        sure = one["said"] != "cannot tell" and one["truth"] != "close"
+        how = "right" if one["said"] == one["truth"] else "wrong"
+        assert one["how"] == (how if sure else one["said"])
+    told = " ".join(result.facts["answer"])
+    assert sum(int(n) for n in re.findall(r": (\d+) pairs", told)) == 3
+    # outputs of the frontiers are not those of the truth
+    run_of = Run.open(tmp_path / "c" / "perfect").cells()
+    assert len({cell.spec.seed for cell in run_of}) == 8
+
+
+def test_a_profile_says_where_a_grid_is_coarse(small):
+    from strop.denoisers import load_model
+
+    language = Language.load(small)
+    model = load_model("embedded:perfect", load={"language": small})
+    grid = measured.profile_grid(model, language, 3)
+    assert (len(grid), sum(grid)) == (3, pytest.approx(1))
+
+    def price(masses):
+        at = np.append(0.0, np.cumsum(masses)[:-1])
+        return float(np.dot(masses, np.interp(at, *profile)))
+
+    profile = np.linspace(0, 1, 33)[:-1], measured.loss_profile(model, language)
+    # what is left to lose falls as more is seen
+    assert (np.diff(profile[1][::8]) < 0).all()
+    rng = np.random.default_rng(0)
+    others = [rng.dirichlet(np.ones(3)) for _ in range(300)] + [np.full(3, 1 / 3)]
+    assert price(grid) <= min(map(price, others)) + 1e-3
+
+
+def test_a_network_behind_its_prompt_loses_what_its_card_says():
+    from strop.assets import MODELS
+    from strop.denoisers import load_model
+
+    language = Language.load("even")
+    model = load_model("embedded:even-tiny")
+    card = (MODELS / "even-tiny" / "README.md").read_text()
+    said = float(re.search(r"Held out: ([\d.]+) nats", card)[1])
+    # the mean over levels is the any-order loss; 128 texts of other seeds, 3 standard errors
+    found = measured.loss_profile(measured.after_prompt(model, language), language)
+    assert np.mean(found) == pytest.approx(said, abs=0.15)
+
+
+def test_perplexity_is_read_behind_the_prompt():
+    from strop.assets import MODELS
+
+    ask = study.STUDY.ask(Path("unused"), language="even")
+    source = measured.causal_of(ask)
+    assert source == "embedded:even-ar"
+    language = Language.load("even")
+    texts = [language.decode(one) for one in language.draw(64, 5)]
+    card = (MODELS / "even-ar" / "README.md").read_text()
+    said = float(re.search(r"Held out: ([\d.]+) nats", card)[1])
+    assert np.log(measured.perplexity(ask, source, texts).value) == pytest.approx(said, abs=0.05)
+    tail = study.STUDY.ask(Path("unused"), language="tail", question="precision")
+    assert measured.causal_of(tail) is None
+
+
+def test_models_are_asked_what_they_can_do(small, tmp_path):
+    """Causal models from left to right, the others not; costly cells of cheap models alone."""
+    question = study.QUESTIONS["leak"]
+    assert {one["models"] for one in question.cells if "models" in one} == {study.CHEAP}
+    pools = tmp_path / "pools"
+    first = run(
+        "truth",
+        out=tmp_path / "a",
+        sources=["tiny", "causal"],
+        question="leak",
+        n=2,
+        steps=[64],
+        pools=pools,
+    )
+    assert [row["model"] for row in first.table.rows] == ["tiny", "tiny"]
+    # another question of the same outputs draws nothing anew
+    [cells] = [Run.open(pools / "tiny").cells()]
+    before = [cell.path.stat().st_mtime_ns for cell in cells]
+    again = run(
+        "truth",
+        out=tmp_path / "b",
+        sources=["tiny"],
+        question="temperature",
+        n=2,
+        steps=[64],
+        pools=pools,
+    )
+    shared = [row["id"] for row in again.table.rows]
+    assert {row["id"] for row in first.table.rows} <= set(shared)
+    assert [cell.path.stat().st_mtime_ns for cell in cells] == before
+    causal = run("truth", out=tmp_path / "c", sources=["causal"], question="leak", n=2, pools=pools)
+    assert [row["temperature"] for row in causal.table.rows] == [1.0, 0.8, 0.6]
+    assert all(row["calls"] == 96 for row in causal.table.rows)
 
 
 def test_ranks_are_scipys_ties_included():
     rng = np.random.default_rng(0)
     x, y = rng.integers(4, size=(5, 30)).astype(float), rng.normal(size=(5, 30))
     wanted = [spearmanr(a, b).statistic for a, b in zip(x, y, strict=True)]
-    assert study._ranked(x, y) == pytest.approx(wanted)
+    assert measured.ranked(x, y) == pytest.approx(wanted)
 
 
 def test_controls_are_what_they_are_called(small):
     language = Language.load(small)
     ids, other = language.draw(24, 1), language.draw(24, 2)
-    made = {kind: study._control(kind, ids, other, language) for kind in study.KINDS}
+    made = {kind: measured.control(kind, ids, other, language) for kind in measured.KINDS}
     best = np.sort(language.log_p(ids))[::-1][:8]
     assert len(np.unique(made["eight best repeated"], axis=0)) <= 8
     assert language.log_p(made["eight best repeated"])[:8] == pytest.approx(best)
@@ -151,7 +293,7 @@ def test_controls_are_what_they_are_called(small):
     assert (glued[1:, 3:] == ids[:-1, 3:]).all()
     assert (made["half of another"] == np.concatenate([ids[::2], other[1::2]])).all()
     assert all(one.shape == ids.shape for one in made.values())
-    assert 0 < (study._control("typos", ids, other, language) != ids).mean() < 0.1
+    assert 0 < (measured.control("typos", ids, other, language) != ids).mean() < 0.1
 
 
 def test_soft_overlap_weighs_a_text_by_its_violations(small):
@@ -162,13 +304,14 @@ def test_soft_overlap_weighs_a_text_by_its_violations(small):
     for one in ids:
         mode = language.posterior(one[None]).reshape(-1).argmax()
         mass[mode] += np.exp(-language.violations(one[None])[0] / 4) / 50
-    assert study.soft_overlap(ids, language) == pytest.approx(np.minimum(law, mass).sum())
+    assert measured.soft_overlap(ids, language) == pytest.approx(np.minimum(law, mass).sum())
 
 
 def test_the_bound_and_the_rare_words(small, tmp_path):
     result = run("truth", out=tmp_path / "b", smoke=True, question="bound", language=small, n=8)
-    [said] = result.facts["answer"]
+    exact, said = result.facts["answer"]
     assert "the bound names temperature" in said
+    assert exact.startswith("perfect, M = 2: KL(P || output law) is exactly 1: 0.2656, 0.8: 0.2556")
     assert {"bound 1", "bound 2", "soft"} <= result.table.rows[0].keys()
     # more paths lower the bound of the same texts
     assert all(one["bound 2"] <= one["bound 1"] + 1e-9 for one in result.table.rows)

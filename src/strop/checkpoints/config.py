@@ -23,7 +23,7 @@ import torch
 from torch import Tensor
 
 from strop.errors import UserError
-from strop.records import FAMILIES
+from strop.records.family import FAMILIES
 
 if TYPE_CHECKING:
     from strop.checkpoints.checkpoint import Checkpoint

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from strop.errors import UserError, unknown_name
-from strop.records import FAMILIES, diffusion_families
+from strop.records.family import FAMILIES, diffusion_families
 
 
 class Inert:

@@ -60,6 +60,25 @@ class BlockShape(TransformerShape):
         return cls(**plain, head_dim=shape.width // shape.n_heads, block_length=block_length)
 
 
+FIELDS = {
+    "vocab_size": "vocab_size",
+    "length": "max_position_embeddings",
+    "width": "hidden_size",
+    "n_blocks": "num_hidden_layers",
+    "n_heads": "num_attention_heads",
+    "n_kv_heads": "num_key_value_heads",
+    "mlp_width": "intermediate_size",
+    "norm_eps": "rms_norm_eps",
+    "tied": "tie_word_embeddings",
+}
+"""What the configurations of transformers' decoders call the fields of a shape."""
+
+
+def decoder_config(shape: TransformerShape) -> dict[str, Any]:
+    """The fields of a shape under the names of transformers."""
+    return {theirs: getattr(shape, ours) for ours, theirs in FIELDS.items()}
+
+
 Shape = TypeVar("Shape", bound=TransformerShape)
 
 

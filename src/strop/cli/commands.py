@@ -22,7 +22,7 @@ from strop.cli.flags import in_flags
 from strop.cli.progress import TERMINAL, reporter
 from strop.errors import UserError
 from strop.registry import one_line
-from strop.spec import Cooling
+from strop.spec.value import Cooling
 from strop.verbs.result import Result
 from strop.verbs.study import STUDIES
 from strop.verbs.verb import SAME, Ask, Kind, Parameter, Verb, VerbGroup, spelled

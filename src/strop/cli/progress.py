@@ -11,7 +11,7 @@ from typing import Self
 
 from strop.cli import output
 from strop.engine.plan import Silent
-from strop.spec import CellSpec, label
+from strop.spec.generator import CellSpec, label
 from strop.table import duration
 
 LINE_SECONDS = 60.0

@@ -1,4 +1,4 @@
-"""What both sides of a comparison have alike, and what they have not.
+"""What both sides of a comparison have alike: their length, and what a budget is.
 
 With `equal` steps both sides make M updates. With network calls or seconds the side that needs
 fewer of them for M updates gets more updates, until it needs what the other does, as near as the
@@ -10,23 +10,21 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from strop.comparing.looks import kept_lists
-from strop.comparing.outputs import Named, SideOutputs, is_causal
-from strop.spec import MOST_STEPS
+from strop.comparing.outputs import NEAR, Named, SideOutputs, is_causal
+from strop.spec.value import MOST_STEPS
 from strop.verbs.verb import Ask
 
 if TYPE_CHECKING:
     from strop.denoisers import Model
-    from strop.spec import SamplerSpec
+    from strop.spec.generator import SamplerSpec
 
 TRIED = (1.25, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0, 12.0, 16.0)
 """Multiples of the steps."""
 OUTPUTS = 8
 """From which costs are measured."""
-NEAR = {"calls": 0.05, "seconds": 0.1}
-"""Shares within which costs count as equal."""
 COLUMN = {"calls": "nfe", "seconds": "seconds"}
 
 
@@ -91,48 +89,3 @@ class _Kept:
 
         self.known[key] = steps
         write(self._path, as_json(self.known))
-
-
-def unequal(
-    ask: Ask,
-    sides: Sequence[SideOutputs],
-    measured: Mapping[int, Sequence[Any]],
-    called: Sequence[str],
-) -> list[str]:
-    """What is not the same on both sides, in words."""
-    told = []
-    a, b = called
-    for number, both in measured.items():
-        steps = [one.steps for one in both]
-        if steps[0] != steps[1]:
-            told.append(f"M = {number}: not equal: {steps[0]} updates of {a}, {steps[1]} of {b}")
-        for layer in ("published", "tuned"):
-            points = [getattr(one, layer) for one in both]
-            if None in points:
-                continue
-            for what, near in NEAR.items():
-                told += _told(
-                    f"M = {number}, {layer}", what, dict(zip(called, points, strict=True)), near
-                )
-    there = [letter for letter, one in zip(called, sides, strict=True) if not one.named.tunable]
-    if len(there) == 1:
-        told.append(f"not equal: {there[0]} is a pool that is there, and only the other is tuned")
-    elif there:
-        told.append("both sides are pools that are there: neither is tuned")
-    samples = {one.frontier[0].scored.n for both in measured.values() for one in both}
-    if len(samples) > 1:
-        told.append(f"not equal: outputs per setting, {' and '.join(map(str, sorted(samples)))}")
-    if ask["equal"] == "steps" and any(is_causal(one) for one in sides):
-        told.append("not equal: a causal model makes one update per token, whatever M is")
-    return told
-
-
-def _told(where: str, what: str, points: Mapping[str, Any], near: float) -> list[str]:
-    costs = [getattr(one, what) for one in points.values()]
-    if None in costs:
-        return [f"{where}: what outputs cost in {what} is not known of both sides"]
-    if abs(costs[0] - costs[1]) <= near * max(costs):
-        return []
-    words = "network calls" if what == "calls" else "seconds"
-    each = ", ".join(f"{name} {cost:.3g}" for name, cost in zip(points, costs, strict=True))
-    return [f"{where}: not equal: {words} per output, {each}"]

@@ -12,10 +12,12 @@ import hashlib
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from strop.comparing.outputs import SideOutputs
 from strop.verbs.verb import ASIDE, Ask
+
+if TYPE_CHECKING:
+    from strop.comparing.outputs import SideOutputs
 
 SIDES = ("a", "b", "a_space", "b_space")
 """Parameters that are said with the sides, in either order."""

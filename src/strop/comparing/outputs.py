@@ -19,11 +19,13 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from strop.comparing import Sample, Scored
+from strop.comparing.scored import Scored
+from strop.comparing.side import Sample
 from strop.errors import UserError
-from strop.records import SAMPLERS, default_sampler
+from strop.records.family import default_sampler
+from strop.records.sampler import SAMPLERS
 from strop.rng import derive_seed
-from strop.spec import SamplerSpec, swept
+from strop.spec.generator import SamplerSpec, swept
 from strop.store import Folder
 from strop.tuning.space import parse
 
@@ -40,6 +42,8 @@ KINDS: tuple[Kind, ...] = ("checkpoint", "pool", "texts")
 SPACE = ("temperature=0.7:1.1:0.05",)
 """What is searched where nothing else is said."""
 CELL = "@"
+NEAR = {"calls": 0.05, "seconds": 0.1}
+"""Shares within which costs count as equal."""
 FEWEST = 8
 """Outputs of a side: fewer have no interval to speak of."""
 

@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from strop.comparing import Comparison, Level, Side, overall
+from strop.comparing.compare import Comparison
 from strop.comparing.diversity import COPIES, unseen_copies
-from strop.comparing.equal import unequal
-from strop.comparing.outputs import Point, SideOutputs
+from strop.comparing.levels import Level
+from strop.comparing.outputs import NEAR, Point, SideOutputs, is_causal
+from strop.comparing.overall import overall
+from strop.comparing.side import Side
 from strop.comparing.words import sentence
 from strop.groupeval.words import FACTOR_COLUMNS
 from strop.stats.jackknife import jackknife
@@ -22,7 +24,7 @@ from strop.verbs.verb import Ask
 
 if TYPE_CHECKING:
     from strop.measure.guard import Guard
-    from strop.spec import SamplerSpec
+    from strop.spec.generator import SamplerSpec
     from strop.tuning.search import Tuned
 
 LETTERS = ("A", "B")
@@ -177,7 +179,7 @@ def result(
         *(f"{short}: {name}" for short, name in zip(called, names, strict=True)),
         *told,
         *_read_on(ask, found, called),
-        *unequal(ask, sides, measured, called),
+        *_unequal(ask, sides, measured, called),
         *_search_notes(measured, guard, tokens, called),
         *_copy_notes(found),
         *_same_cells(measured),
@@ -260,6 +262,51 @@ def _more(found: Mapping[int, Budget], called: Sequence[str], guard: Guard) -> d
         "spent": Table("What was spent", SPENT_COLUMNS, spent),
     }
     return {name: table for name, table in tables.items() if table.rows}
+
+
+def _unequal(
+    ask: Ask,
+    sides: Sequence[SideOutputs],
+    measured: Mapping[int, Sequence[Any]],
+    called: Sequence[str],
+) -> list[str]:
+    """What is not the same on both sides, in words."""
+    told = []
+    a, b = called
+    for number, both in measured.items():
+        steps = [one.steps for one in both]
+        if steps[0] != steps[1]:
+            told.append(f"M = {number}: not equal: {steps[0]} updates of {a}, {steps[1]} of {b}")
+        for layer in ("published", "tuned"):
+            points = [getattr(one, layer) for one in both]
+            if None in points:
+                continue
+            for what, near in NEAR.items():
+                told += _unequal_cost(
+                    f"M = {number}, {layer}", what, dict(zip(called, points, strict=True)), near
+                )
+    there = [letter for letter, one in zip(called, sides, strict=True) if not one.named.tunable]
+    if len(there) == 1:
+        told.append(f"not equal: {there[0]} is a pool that is there, and only the other is tuned")
+    elif there:
+        told.append("both sides are pools that are there: neither is tuned")
+    samples = {one.frontier[0].scored.n for both in measured.values() for one in both}
+    if len(samples) > 1:
+        told.append(f"not equal: outputs per setting, {' and '.join(map(str, sorted(samples)))}")
+    if ask["equal"] == "steps" and any(is_causal(one) for one in sides):
+        told.append("not equal: a causal model makes one update per token, whatever M is")
+    return told
+
+
+def _unequal_cost(where: str, what: str, points: Mapping[str, Any], near: float) -> list[str]:
+    costs = [getattr(one, what) for one in points.values()]
+    if None in costs:
+        return [f"{where}: what outputs cost in {what} is not known of both sides"]
+    if abs(costs[0] - costs[1]) <= near * max(costs):
+        return []
+    words = "network calls" if what == "calls" else "seconds"
+    each = ", ".join(f"{name} {cost:.3g}" for name, cost in zip(points, costs, strict=True))
+    return [f"{where}: not equal: {words} per output, {each}"]
 
 
 def _guarded(point: Point, tokens: int, guard: Guard) -> dict[str, Any]:

@@ -20,7 +20,7 @@ from torch import Tensor
 from strop.bounds import MOST_LENGTH
 from strop.denoisers.device import on_host, upload_rows
 from strop.errors import UserError, whole_number
-from strop.spec import CheckpointSpec
+from strop.spec.generator import CheckpointSpec
 
 if TYPE_CHECKING:
     from strop.denoisers.tokenizer import TextCodec

@@ -23,7 +23,7 @@ from strop.denoisers.bidirectional_load import END
 from strop.denoisers.dit import Rotary
 from strop.denoisers.network import MDLM
 from strop.errors import UserError
-from strop.spec import CheckpointSpec
+from strop.spec.generator import CheckpointSpec
 
 RELEASED_BLOCKS = 4, 8, 16
 """Block sizes of the public checkpoints."""

@@ -18,7 +18,7 @@ from torch import Tensor
 from strop.denoisers.base import Keep, Timeless, checked_starts
 from strop.denoisers.tokenizer import TextCodec, stop_ids
 from strop.errors import UserError, unknown_name
-from strop.spec import CheckpointSpec
+from strop.spec.generator import CheckpointSpec
 
 if TYPE_CHECKING:
     from strop.denoisers.slots import Slots

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from strop.assets import CHECKPOINT, embedded_path
 from strop.checkpoints.checkpoint import Located
@@ -20,7 +19,14 @@ from strop.checkpoints.config import DiTShape, Sizes
 from strop.checkpoints.files import read_json_object
 from strop.checkpoints.foreign import library
 from strop.checkpoints.layout import Layout
-from strop.checkpoints.transformer import TransformerShape, check_sizes, checked_shape, stored_sizes
+from strop.checkpoints.transformer import (
+    Fields,
+    TransformerShape,
+    check_sizes,
+    checked_shape,
+    decoder_config,
+    stored_sizes,
+)
 from strop.denoisers.base import Denoiser
 from strop.denoisers.load import Loading
 from strop.denoisers.pretrained import (
@@ -111,18 +117,22 @@ class Release:
     architecture: str
     """As transformers says it."""
     denoiser: type[Any]
-    shape: Callable[[Mapping[str, Any], Path], Any]
+    shape: Callable[[Fields], Any]
     """Read from the configuration."""
     sizes: Callable[[Any], Sizes]
     """Every tensor's key and size in the public file."""
     config: Callable[[TransformerShape, int], dict[str, Any]]
     """A checkpoint's config.json of a shape and an end of text, all but what it is."""
+    variants: Mapping[str, Any]
+    """What a configuration could ask for otherwise, and no release does."""
     special: Sequence[str]
     """Tokens beyond those of text; the second ends a text, the third is the mask."""
     chat_template: str
     """Turns as the public chat models know them, for tiny checkpoints."""
     renaming: Mapping[str, str] = field(default_factory=dict)
     """From patterns of public keys to transformers' keys."""
+    unsaid: Mapping[str, Any] = field(default_factory=dict)
+    """What configurations may leave to the code."""
     codec: Callable[[Path, int], TextCodec | None] | None = None
     """The tokenizer in a directory, where it is no plain `tokenizer.json`."""
     network: Callable[[Any], dict[str, Any]] = lambda _: {}
@@ -144,7 +154,9 @@ class Release:
         options = load_options(loading.load, loading.dtype)
         directory = directory_of(found)
         config = read_json_object(directory / CONFIG)
-        shape = self.shape(config, directory / CONFIG)
+        said = Fields({**self.unsaid, **config}, directory / CONFIG)
+        said.only(self.variants)
+        shape = checked_shape(self.shape(said), said.where)
         files = weight_files(directory)
         if "quantization_config" not in config:  # packed weights have sizes of their own
             check_sizes(stored_sizes(files), self.sizes(shape), directory)
@@ -167,8 +179,8 @@ class Release:
 
     def written(self, shape: TransformerShape, eos_id: int) -> dict[str, Any]:
         """A checkpoint's config.json."""
-        own = self.config(shape, eos_id)
-        return {"architectures": list(self.architectures), "model_type": self.model_type, **own}
+        kind = {"architectures": list(self.architectures), "model_type": self.model_type}
+        return {**kind, **self.variants, **self.config(shape, eos_id)}
 
     def layout(self, shape: DiTShape) -> Layout:
         """The public layout of a network about as large as `shape` says, with a tokenizer.
@@ -224,16 +236,8 @@ def _network(
     place: torch.device,
 ) -> Any:
     fields = {
-        "vocab_size": shape.vocab_size,
-        "hidden_size": shape.width,
-        "intermediate_size": shape.mlp_width,
-        "num_hidden_layers": shape.n_blocks,
-        "num_attention_heads": shape.n_heads,
-        "num_key_value_heads": shape.n_kv_heads,
-        "max_position_embeddings": shape.length,
-        "rms_norm_eps": shape.norm_eps,
+        **decoder_config(shape),
         "rope_parameters": {"rope_type": "default", "rope_theta": shape.rope_theta},
-        "tie_word_embeddings": shape.tied,
         "is_causal": False,
         "bos_token_id": None,
         "eos_token_id": None,
@@ -269,9 +273,10 @@ def _check_both_ways(model: Denoiser) -> None:
     """
     step = max(1, model.vocab_size // (2 * _PROBE))
     late = torch.arange(2 * _PROBE, device=model.device) * step % model.vocab_size
-    first = [_first_score(model, late[i::2]) for i in (0, 1)]
-    moved = (first[0] - first[1]).abs().max()
-    if not moved > 1e-6 * first[0].abs().max():
+    none = torch.zeros(1, dtype=torch.long, device=model.device)
+    texts = [torch.cat([none, late[i::2]])[None] for i in (0, 1)]
+    first, second = (model.logits(model.hidden(text, None), none, none) for text in texts)
+    if not (first - second).abs().max() > 1e-6 * first.abs().max():
         raise UserError(
             "The network cannot see tokens to the right: a late token moves no early score.",
             where=model.source,
@@ -280,9 +285,3 @@ def _check_both_ways(model: Denoiser) -> None:
             "and an attention kernel that does too",
             fix="pip install -U transformers, or choose another `attn_implementation`",
         )
-
-
-def _first_score(model: Denoiser, late: Tensor) -> Tensor:
-    ids = torch.cat([torch.zeros_like(late[:1]), late])[None]
-    none = torch.zeros(1, dtype=torch.long, device=ids.device)
-    return model.logits(model.hidden(ids, None), none, none)

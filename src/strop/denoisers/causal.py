@@ -24,7 +24,7 @@ from strop.denoisers.load import Loading
 from strop.denoisers.pretrained import CONFIG, complete, directory_of, hashed, pinned, weight_files
 from strop.denoisers.tokenizer import TextCodec, stop_ids
 from strop.errors import UserError
-from strop.spec import CheckpointSpec
+from strop.spec.generator import CheckpointSpec
 
 DEFAULT_LENGTH = 1024
 """Tokens per output when none are asked for: what the comparisons use, not a long context's end."""

@@ -1,4 +1,4 @@
-"""Between the host and the device: copies that do not wait, and how much the device holds.
+"""Which device and dtype are meant, copies that do not wait, and how much the device holds.
 
 The kernel tells how much the machine has free, also inside a container with less. Whoever takes
 more than the container may is killed without a word, so its limits are read where the kernel keeps
@@ -17,11 +17,19 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from strop.engine.plan import WORKERS
+from strop.errors import UserError, unknown_name
+
 Numbers = NDArray[np.int64]
 Floats = NDArray[np.float64]
 Truths = NDArray[np.bool_]
 """Arrays of the host."""
 
+DTYPES = ("float32", "bfloat16", "float16")
+PUBLIC = "public"
+"""The casts of the family's public code."""
+OTHERS = ("mps", "xpu", "hpu", "npu", "xla", "vulkan")
+"""Devices that torch knows and this package does not."""
 HEAD_ENTRIES = {"cpu": 2**20, "cuda": 2**26}
 """Scores computed at a time: the head's memory does not grow with the batch.
 
@@ -38,6 +46,67 @@ SECOND = ("memory.max", "memory.current", "inactive_file")
 drops when memory is wanted."""
 FIRST = ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
 """Version 1, whose folders lie below `memory`."""
+
+
+def resolve_device(name: str) -> torch.device:
+    """`auto`, `cpu`, `cuda` or `cuda:i`, if it is there; `meta` for GPUs of other processes."""
+    if name == WORKERS:
+        return torch.device("meta")
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    kind, _, number = name.partition(":")
+    if kind in OTHERS:
+        raise UserError(
+            f"Models do not run on {kind}: the draws need float64, and nobody has tried.",
+            where="`device`",
+            got=name,
+            expected="auto, cpu, cuda or cuda:i (a ROCm build of torch says cuda, too)",
+            fix="use `device=cpu`",
+        )
+    if kind not in ("cpu", "cuda") or (number and not number.isdigit()):
+        raise unknown_name("device", name, ["auto", "cpu", "cuda", "cuda:0"], where="`device`")
+    if kind == "cuda" and not torch.cuda.is_available():
+        raise UserError(
+            "There is no CUDA device here.",
+            where="`device`",
+            got=name,
+            expected="auto or cpu"
+            if torch.version.cuda or torch.version.hip
+            else "a CUDA or ROCm build of torch",
+            fix="use `device=cpu`, or see `strop doctor`",
+        )
+    if kind == "cuda" and number and int(number) >= torch.cuda.device_count():
+        raise UserError(
+            "There is no CUDA device of that number.",
+            where="`device`",
+            got=name,
+            expected=f"cuda:0 to cuda:{torch.cuda.device_count() - 1}",
+        )
+    return torch.device(name)
+
+
+def resolve_dtype(name: str, device: torch.device, *, public: str | None = None) -> str:
+    """Full precision unless asked otherwise: the sampler's law should not hang on the device.
+
+    `public` is what that name means for a family; its casts are for GPUs, and on a CPU the public
+    codes that have them compute in float32.
+    """
+    if name == "auto" or (name == PUBLIC == public and device.type == "cpu"):
+        return "float32"
+    if name == PUBLIC and public is not None:
+        return public if public == PUBLIC else resolve_dtype(public, device)
+    if name not in DTYPES:
+        known = ["auto", *DTYPES, *([PUBLIC] if public else [])]
+        raise unknown_name("network dtype", name, known, where="`dtype`")
+    if name != "float32" and device.type == "cpu":
+        # Seen: an eighth of float32's speed, and on one machine an illegal instruction.
+        raise UserError(
+            f"{name} is for GPUs: CPUs are slower with it, and some builds crash.",
+            where="`dtype`",
+            got=f"{name} on {device}",
+            fix="use `dtype=float32`, or use `device=cuda`",
+        )
+    return name
 
 
 def upload(array: NDArray[Any] | Tensor, device: torch.device) -> Tensor:

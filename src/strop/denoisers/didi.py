@@ -34,7 +34,7 @@ from strop.checkpoints.layout import Layout, flat_names
 from strop.denoisers.dit import DiT, Trunk
 from strop.denoisers.network import MDLM, NetworkDenoiser, cast_products, described, filled
 from strop.errors import UserError
-from strop.spec import CheckpointSpec
+from strop.spec.generator import CheckpointSpec
 
 
 class SpectralLinear(nn.Module):

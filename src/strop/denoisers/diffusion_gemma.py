@@ -38,7 +38,7 @@ from strop.denoisers.pretrained import (
 )
 from strop.denoisers.tokenizer import TextCodec
 from strop.errors import UserError
-from strop.spec import CheckpointSpec
+from strop.spec.generator import CheckpointSpec
 
 CLASS = "DiffusionGemmaForBlockDiffusion"
 MINIMUM = "5.22"

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor
 
-from strop.checkpoints.config import Sizes
 from strop.checkpoints.files import has_tokenizer, sha256_of_all
 from strop.checkpoints.foreign import load_foreign
-from strop.checkpoints.transformer import Fields, TransformerShape, checked_shape
+from strop.checkpoints.transformer import TransformerShape
 from strop.denoisers.bidirectional import Bidirectional
 from strop.denoisers.bidirectional_load import Release
 from strop.denoisers.pretrained import first_line
-from strop.denoisers.qwen import CHATML, decoder_sizes, shape_fields, written
+from strop.denoisers.qwen import CHATML, VARIANTS, decoder_sizes, shape_fields, written
 from strop.denoisers.tokenizer import TextCodec
 from strop.errors import UserError
 
@@ -29,9 +26,6 @@ CHAT_TEMPLATE = (
 
 SPECIAL = ("<|beginoftext|>", "<|endoftext|>", "<|mask|>", "<|im_start|>", "<|im_end|>")
 """Tokens beyond those of text; the second ends a text, the third is the mask."""
-
-# Variants that the configuration could ask for, none of which was released.
-_RELEASED = {"hidden_act": "silu", "use_mrope": False, "use_sliding_window": False}
 
 
 class Dream(Bidirectional):
@@ -49,21 +43,6 @@ class Dream(Bidirectional):
         row, states = torch.arange(len(starts), device=states.device), states.clone()
         states[row, (starts - 1).clamp(min=0)] = states[row, starts]  # nothing, without padding
         return states
-
-
-def _config(shape: TransformerShape, eos_id: int) -> dict[str, Any]:
-    """A checkpoint's config.json as Dream writes it."""
-    return {**_RELEASED, **written(shape, eos_id), "rope_scaling": None}
-
-
-def _shape(config: Mapping[str, Any], where: Path) -> TransformerShape:
-    said = Fields(config, where)
-    said.only({**_RELEASED, "rope_scaling": None})
-    return checked_shape(TransformerShape(**shape_fields(said)), where)
-
-
-def _sizes(shape: TransformerShape) -> Sizes:
-    return decoder_sizes(shape, shape.width // shape.n_heads, bias=True)
 
 
 def _codec(directory: Path, vocab_size: int) -> TextCodec | None:
@@ -93,9 +72,10 @@ RELEASE = Release(
     architectures=("DreamModel",),
     architecture="Qwen2",
     denoiser=Dream,
-    shape=_shape,
-    sizes=_sizes,
-    config=_config,
+    shape=lambda said: TransformerShape(**shape_fields(said)),
+    sizes=lambda shape: decoder_sizes(shape, shape.width // shape.n_heads, bias=True),
+    config=written,
+    variants={**VARIANTS, "use_mrope": False},
     special=SPECIAL,
     chat_template=CHAT_TEMPLATE,
     codec=_codec,

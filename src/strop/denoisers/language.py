@@ -30,7 +30,7 @@ from strop.language.grammar import PRESETS
 from strop.language.law import MASK, joined
 from strop.language.reading import remember
 from strop.records.sampler import Setting
-from strop.spec import CheckpointSpec
+from strop.spec.generator import CheckpointSpec
 
 SETTINGS = {
     "leak": Setting("the share of a word at a random place", 0.0),

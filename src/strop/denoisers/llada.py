@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 from strop.checkpoints.config import Sizes
-from strop.checkpoints.transformer import Fields, TransformerShape, checked_shape
+from strop.checkpoints.transformer import Fields, TransformerShape
 from strop.denoisers.bidirectional import Bidirectional
 from strop.denoisers.bidirectional_load import Release
+from strop.denoisers.qwen import decoder_sizes
 
 CHAT_TEMPLATE = (
     "{{ '<|startoftext|>' }}"
@@ -80,7 +79,6 @@ def stored_name(name: str) -> str:
 def _config(shape: TransformerShape, eos_id: int) -> dict[str, Any]:
     """A checkpoint's config.json as LLaDA writes it."""
     return {
-        **_RELEASED,
         "multi_query_attention": None,
         "d_model": shape.width,
         "embedding_size": shape.vocab_size,
@@ -100,60 +98,36 @@ def _config(shape: TransformerShape, eos_id: int) -> dict[str, Any]:
     }
 
 
-def _shape(config: Mapping[str, Any], where: Path) -> TransformerShape:
-    said = Fields(config, where)
-    said.only(_RELEASED)
+def _shape(said: Fields) -> TransformerShape:
     width, heads = said.count("d_model"), said.count("n_heads")
     vocabulary = said.count("vocab_size")
     # The embedding may be padded beyond the vocabulary; the padded rows are scored, too.
     vocabulary = said.count("embedding_size", vocabulary)
-    return checked_shape(
-        TransformerShape(
-            vocab_size=vocabulary,
-            length=said.count("max_sequence_length"),
-            width=width,
-            n_blocks=said.count("n_layers", most=4096),
-            n_heads=heads,
-            n_kv_heads=said.count("n_kv_heads", heads),
-            mlp_width=said.count("mlp_hidden_size", said.count("mlp_ratio", 4) * width),
-            norm_eps=said.number("rms_norm_eps", 1e-5),
-            rope_theta=said.number("rope_theta"),
-            mask_id=said.token("mask_token_id", vocabulary),
-            tied=said.flag("weight_tying"),
-        ),
-        where,
+    return TransformerShape(
+        vocab_size=vocabulary,
+        length=said.count("max_sequence_length"),
+        width=width,
+        n_blocks=said.count("n_layers", most=4096),
+        n_heads=heads,
+        n_kv_heads=said.count("n_kv_heads", heads),
+        mlp_width=said.count("mlp_hidden_size", said.count("mlp_ratio", 4) * width),
+        norm_eps=said.number("rms_norm_eps", 1e-5),
+        rope_theta=said.number("rope_theta"),
+        mask_id=said.token("mask_token_id", vocabulary),
+        tied=said.flag("weight_tying"),
     )
 
 
 def _sizes(shape: TransformerShape) -> Sizes:
-    width, mlp = shape.width, shape.mlp_width
-    shared = width // shape.n_heads * shape.n_kv_heads
-    sizes: Sizes = {f"{_ROOT}wte.weight": (shape.vocab_size, width)}
-    for i in range(shape.n_blocks):
-        block = f"{_ROOT}blocks.{i}."
-        sizes |= {
-            f"{block}attn_norm.weight": (width,),
-            f"{block}q_proj.weight": (width, width),
-            f"{block}k_proj.weight": (shared, width),
-            f"{block}v_proj.weight": (shared, width),
-            f"{block}attn_out.weight": (width, width),
-            f"{block}ff_norm.weight": (width,),
-            f"{block}ff_proj.weight": (mlp, width),
-            f"{block}up_proj.weight": (mlp, width),
-            f"{block}ff_out.weight": (width, mlp),
-        }
-    head = {} if shape.tied else {f"{_ROOT}ff_out.weight": (shape.vocab_size, width)}
-    return sizes | {f"{_ROOT}ln_f.weight": (width,)} | head
+    """Those of transformers' Llama, in its order, under the names of LLaDA's files."""
+    sizes = decoder_sizes(shape, shape.width // shape.n_heads)
+    return {stored_name(name): size for name, size in sizes.items()}
 
 
-def _renaming() -> dict[str, str]:
-    root = r"^model\.transformer\."
-    ends = {rf"{root}{old}\.": f"{new}." for old, new in _ENDS.items()}
-    parts = {
-        rf"{root}blocks\.(\d+)\.{old}\.": rf"model.layers.\1.{new}." for old, new in _PARTS.items()
-    }
-    return ends | parts
-
+_START = r"^model\.transformer\."
+_RENAMING = {rf"{_START}{old}\.": f"{new}." for old, new in _ENDS.items()} | {
+    rf"{_START}blocks\.(\d+)\.{old}\.": rf"model.layers.\1.{new}." for old, new in _PARTS.items()
+}
 
 RELEASE = Release(
     family="llada",
@@ -164,9 +138,10 @@ RELEASE = Release(
     shape=_shape,
     sizes=_sizes,
     config=_config,
+    variants=_RELEASED,
     special=SPECIAL,
     chat_template=CHAT_TEMPLATE,
-    renaming=_renaming(),
+    renaming=_RENAMING,
 )
 """The public layout."""
 load, layout = RELEASE.load, RELEASE.layout

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from strop.checkpoints.checkpoint import Located
 from strop.checkpoints.config import Sizes
-from strop.checkpoints.transformer import BlockShape, Fields, TransformerShape, checked_shape
+from strop.checkpoints.transformer import BlockShape, Fields, TransformerShape
 from strop.denoisers.bidirectional import BlockCausal
 from strop.denoisers.bidirectional_load import Release
 from strop.denoisers.load import Loading
-from strop.denoisers.qwen import mlp_sizes, shape_fields, written
+from strop.denoisers.qwen import block_fields, mlp_sizes, written
 from strop.errors import UserError
 
 MASK, END, BLOCK = 156895, 156892, 32
@@ -91,7 +89,6 @@ def _config(shape: TransformerShape, eos_id: int) -> dict[str, Any]:
     """A checkpoint's config.json as LLaDA 2 writes it; the mask it leaves to its code."""
     grown = _grown(shape)
     return {
-        **_RELEASED,
         **written(shape, eos_id),
         "first_k_dense_replace": grown.dense_blocks,
         "head_dim": grown.head_dim,
@@ -107,28 +104,20 @@ def _config(shape: TransformerShape, eos_id: int) -> dict[str, Any]:
     }
 
 
-def _shape(config: Mapping[str, Any], where: Path) -> LLaDA2Shape:
-    said = Fields({"mask_token_id": MASK, **config}, where)
-    said.only(_RELEASED)
-    fields = shape_fields(said)
-    head = said.count("head_dim", fields["width"] // fields["n_heads"])
-    return checked_shape(
-        LLaDA2Shape(
-            **fields,
-            head_dim=head,
-            block_length=said.count("block_length", BLOCK),
-            n_experts=said.count("num_experts"),
-            experts_used=said.count("num_experts_per_tok"),
-            expert_width=said.count("moe_intermediate_size"),
-            norm_topk=config.get("norm_topk_prob") is not False,
-            n_groups=said.count("n_group", 1),
-            groups_used=said.count("topk_group", 1),
-            shared_experts=said.count("num_shared_experts", 1),
-            dense_blocks=config.get("first_k_dense_replace") or 0,
-            scaling=said.number("routed_scaling_factor", 1.0),
-            rotary=said.number("partial_rotary_factor", 0.5),
-        ),
-        where,
+def _shape(said: Fields) -> LLaDA2Shape:
+    return LLaDA2Shape(
+        **block_fields(said),
+        block_length=said.count("block_length", BLOCK),
+        n_experts=said.count("num_experts"),
+        experts_used=said.count("num_experts_per_tok"),
+        expert_width=said.count("moe_intermediate_size"),
+        norm_topk=said.content.get("norm_topk_prob") is not False,
+        n_groups=said.count("n_group", 1),
+        groups_used=said.count("topk_group", 1),
+        shared_experts=said.count("num_shared_experts", 1),
+        dense_blocks=said.content.get("first_k_dense_replace") or 0,
+        scaling=said.number("routed_scaling_factor", 1.0),
+        rotary=said.number("partial_rotary_factor", 0.5),
     )
 
 
@@ -209,6 +198,8 @@ RELEASE = Release(
     shape=_shape,
     sizes=_sizes,
     config=_config,
+    variants=_RELEASED,
+    unsaid={"mask_token_id": MASK},
     special=SPECIAL,
     chat_template=CHAT_TEMPLATE,
     renaming=_RENAMING,

@@ -23,14 +23,14 @@ from strop.checkpoints.family import (
 )
 from strop.checkpoints.files import read_json_object
 from strop.denoisers.base import Denoiser, Model, in_one_line
+from strop.denoisers.device import PUBLIC, resolve_device, resolve_dtype
 from strop.denoisers.network import NetworkDenoiser
 from strop.denoisers.tokenizer import TextCodec
-from strop.engine.plan import WORKERS
-from strop.errors import UserError, unknown_name
-from strop.records import FAMILIES
+from strop.errors import UserError
+from strop.records.family import FAMILIES
 from strop.registry import resolve
 from strop.served.address import ServerAddress, is_served
-from strop.spec import CheckpointSpec
+from strop.spec.generator import CheckpointSpec
 
 
 @dataclass(frozen=True)
@@ -85,11 +85,6 @@ class LoadRecipe:
         return load_model(self.source, device=device, **{one: getattr(self, one) for one in names})
 
 
-DTYPES = ("float32", "bfloat16", "float16")
-PUBLIC = "public"
-"""The casts of the family's public code."""
-OTHERS = ("mps", "xpu", "hpu", "npu", "xla", "vulkan")
-"""Devices that torch knows and this package does not."""
 _SHARED = "strop.denoisers.load:load_transformer"
 
 
@@ -208,67 +203,6 @@ def family_at(found: Located) -> str | None:
     content = read_json_object(path)
     said = family_of_classes(content) or family_of_config(content)
     return said if said in FAMILIES else None
-
-
-def resolve_device(name: str) -> torch.device:
-    """`auto`, `cpu`, `cuda` or `cuda:i`, if it is there; `meta` for GPUs of other processes."""
-    if name == WORKERS:
-        return torch.device("meta")
-    if name == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    kind, _, number = name.partition(":")
-    if kind in OTHERS:
-        raise UserError(
-            f"Models do not run on {kind}: the draws need float64, and nobody has tried.",
-            where="`device`",
-            got=name,
-            expected="auto, cpu, cuda or cuda:i (a ROCm build of torch says cuda, too)",
-            fix="use `device=cpu`",
-        )
-    if kind not in ("cpu", "cuda") or (number and not number.isdigit()):
-        raise unknown_name("device", name, ["auto", "cpu", "cuda", "cuda:0"], where="`device`")
-    if kind == "cuda" and not torch.cuda.is_available():
-        raise UserError(
-            "There is no CUDA device here.",
-            where="`device`",
-            got=name,
-            expected="auto or cpu"
-            if torch.version.cuda or torch.version.hip
-            else "a CUDA or ROCm build of torch",
-            fix="use `device=cpu`, or see `strop doctor`",
-        )
-    if kind == "cuda" and number and int(number) >= torch.cuda.device_count():
-        raise UserError(
-            "There is no CUDA device of that number.",
-            where="`device`",
-            got=name,
-            expected=f"cuda:0 to cuda:{torch.cuda.device_count() - 1}",
-        )
-    return torch.device(name)
-
-
-def resolve_dtype(name: str, device: torch.device, *, public: str | None = None) -> str:
-    """Full precision unless asked otherwise: the sampler's law should not hang on the device.
-
-    `public` is what that name means for a family; its casts are for GPUs, and on a CPU the public
-    codes that have them compute in float32.
-    """
-    if name == "auto" or (name == PUBLIC == public and device.type == "cpu"):
-        return "float32"
-    if name == PUBLIC and public is not None:
-        return public if public == PUBLIC else resolve_dtype(public, device)
-    if name not in DTYPES:
-        known = ["auto", *DTYPES, *([PUBLIC] if public else [])]
-        raise unknown_name("network dtype", name, known, where="`dtype`")
-    if name != "float32" and device.type == "cpu":
-        # Seen: an eighth of float32's speed, and on one machine an illegal instruction.
-        raise UserError(
-            f"{name} is for GPUs: CPUs are slower with it, and some builds crash.",
-            where="`dtype`",
-            got=f"{name} on {device}",
-            fix="use `dtype=float32`, or use `device=cuda`",
-        )
-    return name
 
 
 DEFAULT_LENGTH = 256

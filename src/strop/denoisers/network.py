@@ -15,7 +15,7 @@ from strop.denoisers.base import all_log_probs, all_logits, checked_ids, in_one_
 from strop.denoisers.dit import DiT, Trunk
 from strop.denoisers.tokenizer import TextCodec
 from strop.errors import UserError
-from strop.spec import CheckpointSpec
+from strop.spec.generator import CheckpointSpec
 
 
 class NetworkDenoiser:

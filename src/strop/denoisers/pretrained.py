@@ -23,7 +23,7 @@ from strop.checkpoints.config import few
 from strop.checkpoints.files import sha256_of_all
 from strop.checkpoints.foreign import load_foreign, quiet
 from strop.errors import UserError, unknown_name
-from strop.spec import CheckpointSpec
+from strop.spec.generator import CheckpointSpec
 
 DTYPES = ("float32", "bfloat16", "float16")
 _ADAPTER = ("adapter_config.json", "adapter_model.safetensors")

@@ -9,16 +9,9 @@ from typing import Any
 
 from strop.denoisers.base import Model
 from strop.errors import UserError
-from strop.prompts import (
-    Bos,
-    Canvases,
-    ChatTemplate,
-    PromptReader,
-    PromptSet,
-    Shots,
-    Template,
-    resolve,
-)
+from strop.prompts.canvas import Canvases, PromptReader, resolve
+from strop.prompts.chat import ChatTemplate
+from strop.prompts.rows import Bos, PromptSet, Shots, Template
 
 Prompts = PromptSet | Canvases | str | os.PathLike[str] | Sequence[str | Mapping[str, Any]]
 """What callers may say: a file, a set, texts or rows, or canvases that are ready."""

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 from torch import Tensor
@@ -16,7 +15,7 @@ from torch import Tensor
 from strop.checkpoints.checkpoint import Located
 from strop.checkpoints.config import Sizes
 from strop.checkpoints.files import read_json_object
-from strop.checkpoints.transformer import BlockShape, Fields, TransformerShape, checked_shape
+from strop.checkpoints.transformer import BlockShape, Fields, TransformerShape, decoder_config
 from strop.denoisers.bidirectional import BlockCausal
 from strop.denoisers.bidirectional_load import Release
 from strop.denoisers.load import Loading
@@ -52,24 +51,18 @@ def shape_fields(said: Fields) -> dict[str, Any]:
     }
 
 
+def block_fields(said: Fields) -> dict[str, Any]:
+    """The same of a network that reads in blocks, whose heads may have a size of their own."""
+    fields = shape_fields(said)
+    head = said.count("head_dim", fields["width"] // fields["n_heads"])
+    return {**fields, "head_dim": head}
+
+
 def written(shape: TransformerShape, eos_id: int) -> dict[str, Any]:
     """The same fields, to write."""
-    return {
-        "bos_token_id": eos_id,
-        "eos_token_id": eos_id,
-        "hidden_size": shape.width,
-        "intermediate_size": shape.mlp_width,
-        "mask_token_id": shape.mask_id,
-        "max_position_embeddings": shape.length,
-        "num_attention_heads": shape.n_heads,
-        "num_hidden_layers": shape.n_blocks,
-        "num_key_value_heads": shape.n_kv_heads,
-        "pad_token_id": eos_id,
-        "rms_norm_eps": shape.norm_eps,
-        "rope_theta": shape.rope_theta,
-        "tie_word_embeddings": shape.tied,
-        "vocab_size": shape.vocab_size,
-    }
+    ends = dict.fromkeys(("bos_token_id", "eos_token_id", "pad_token_id"), eos_id)
+    own = {"mask_token_id": shape.mask_id, "rope_theta": shape.rope_theta}
+    return dict(sorted({**decoder_config(shape), **ends, **own}.items()))
 
 
 def decoder_sizes(
@@ -124,12 +117,6 @@ SDAR_MASK, SDAR_BLOCK = 151669, 4
 """Of the release, where a configuration does not say them."""
 SDAR_SPECIAL = ("<|im_start|>", "<|endoftext|>", "<|MASK|>", "<|im_end|>")
 """Tokens beyond those of text; the second ends a text, the third is the mask."""
-_SDAR_RELEASED = {
-    **VARIANTS,
-    "attention_bias": False,
-    "mlp_only_layers": [],
-    "decoder_sparse_step": 1,
-}
 
 
 class SDAR(BlockCausal):
@@ -144,13 +131,8 @@ def load_sdar(found: Located, loading: Loading) -> SDAR:
 
 def _sdar_config(shape: TransformerShape, eos_id: int) -> dict[str, Any]:
     """A checkpoint's config.json as SDAR writes it."""
-    return {
-        **VARIANTS,
-        **written(shape, eos_id),
-        "attention_bias": False,
-        "block_size": SDAR_BLOCK,
-        "head_dim": shape.width // shape.n_heads,
-    }
+    head = shape.width // shape.n_heads
+    return {**written(shape, eos_id), "block_size": SDAR_BLOCK, "head_dim": head}
 
 
 def _experts(config: Mapping[str, Any]) -> Any:
@@ -158,22 +140,19 @@ def _experts(config: Mapping[str, Any]) -> Any:
     return config.get("num_experts", config.get("num_local_experts"))
 
 
-def _sdar_shape(config: Mapping[str, Any], where: Path) -> BlockShape:
-    said = Fields({"mask_token_id": SDAR_MASK, **config, "num_experts": _experts(config)}, where)
-    said.only(_SDAR_RELEASED)
-    fields = shape_fields(said)
-    experts = 0 if _experts(config) is None else said.count("num_experts")
-    return checked_shape(
-        BlockShape(
-            **fields,
-            head_dim=said.count("head_dim", fields["width"] // fields["n_heads"]),
-            block_length=said.count("block_size", said.count("block_length", SDAR_BLOCK)),
-            n_experts=experts,
-            experts_used=said.count("num_experts_per_tok") if experts else 0,
-            expert_width=said.count("moe_intermediate_size") if experts else 0,
-            norm_topk=experts > 0 and said.flag("norm_topk_prob"),
-        ),
-        where,
+def _sdar_shape(said: Fields) -> BlockShape:
+    said = Fields({**said.content, "num_experts": _experts(said.content)}, said.where)
+    fields = block_fields(said)
+    block = said.count("block_size", said.count("block_length", SDAR_BLOCK))
+    if _experts(said.content) is None:
+        return BlockShape(**fields, block_length=block, norm_topk=False)
+    return BlockShape(
+        **fields,
+        block_length=block,
+        n_experts=said.count("num_experts"),
+        experts_used=said.count("num_experts_per_tok"),
+        expert_width=said.count("moe_intermediate_size"),
+        norm_topk=said.flag("norm_topk_prob"),
     )
 
 
@@ -183,15 +162,13 @@ def _sdar_sizes(shape: BlockShape) -> Sizes:
 
 
 def _sdar_network(shape: BlockShape) -> dict[str, Any]:
-    if not shape.n_experts:
-        return {"head_dim": shape.head_dim}
-    return {
-        "head_dim": shape.head_dim,
+    experts = {
         "num_experts": shape.n_experts,
         "num_experts_per_tok": shape.experts_used,
         "moe_intermediate_size": shape.expert_width,
         "norm_topk_prob": shape.norm_topk,
     }
+    return {"head_dim": shape.head_dim, **(experts if shape.n_experts else {})}
 
 
 SDAR_RELEASE = Release(
@@ -203,6 +180,8 @@ SDAR_RELEASE = Release(
     shape=_sdar_shape,
     sizes=_sdar_sizes,
     config=_sdar_config,
+    variants=VARIANTS | {"attention_bias": False, "mlp_only_layers": [], "decoder_sparse_step": 1},
+    unsaid={"mask_token_id": SDAR_MASK},
     special=SDAR_SPECIAL,
     chat_template=CHATML,
     network=_sdar_network,
@@ -233,29 +212,19 @@ class FastDLLMv2(BlockCausal):
         return (position - 1).clamp(min=0)
 
 
-def _fast_config(shape: TransformerShape, eos_id: int) -> dict[str, Any]:
-    """A checkpoint's config.json as Fast-dLLM v2 writes it; its ids are in its code."""
-    return {**VARIANTS, **written(shape, eos_id), "bd_size": FAST_BLOCK}
-
-
-def _fast_shape(config: Mapping[str, Any], where: Path) -> BlockShape:
-    said = Fields({"mask_token_id": FAST_MASK, **config}, where)
-    said.only(VARIANTS)
-    fields = shape_fields(said)
-    head = said.count("head_dim", fields["width"] // fields["n_heads"])
-    block = said.count("bd_size", FAST_BLOCK)
-    return checked_shape(BlockShape(**fields, head_dim=head, block_length=block), where)
-
-
 FAST_RELEASE = Release(
     family="fast-dllm-v2",
     model_type="Fast_dLLM_Qwen",
     architectures=("Fast_dLLM_QwenForCausalLM",),
     architecture="Qwen2",
     denoiser=FastDLLMv2,
-    shape=_fast_shape,
+    shape=lambda said: BlockShape(
+        **block_fields(said), block_length=said.count("bd_size", FAST_BLOCK)
+    ),
     sizes=lambda shape: decoder_sizes(shape, shape.head_dim, bias=True),
-    config=_fast_config,
+    config=lambda shape, eos_id: {**written(shape, eos_id), "bd_size": FAST_BLOCK},
+    variants=VARIANTS,
+    unsaid={"mask_token_id": FAST_MASK},
     special=FAST_SPECIAL,
     chat_template=CHATML,
     grown=lambda shape: BlockShape.of(shape, FAST_BLOCK),

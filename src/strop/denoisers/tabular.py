@@ -24,7 +24,7 @@ from strop.denoisers.base import Timeless
 from strop.denoisers.device import upload
 from strop.denoisers.tokenizer import TextCodec
 from strop.errors import UserError
-from strop.spec import CheckpointSpec
+from strop.spec.generator import CheckpointSpec
 
 MIXED = 1e-13
 

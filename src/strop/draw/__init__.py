@@ -5,6 +5,7 @@ disk, continued where it stopped.
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -30,22 +31,27 @@ from strop.draw.worker import (
     unit_of_auto,
     what_to_load,
 )
-from strop.engine import LOCAL, Engine, cut
-from strop.engine.plan import Progress, refuse_missing, stop_if_planning
+from strop.engine.plan import LOCAL, Engine, Progress, cut, refuse_missing, stop_if_planning
 from strop.engine.sink import MemoryRows, OutputRows, Sink
 from strop.engine.workers import Worker, run_units
 from strop.errors import UserError, whole_number
 from strop.pool import OnStep, Pool
-from strop.prompts import Bos, Canvases, PromptSet
-from strop.records import default_sampler
+from strop.prompts.canvas import Canvases
+from strop.prompts.rows import Bos, PromptSet
+from strop.records.family import default_sampler
+from strop.records.sampler import SAMPLERS
 from strop.samplers import check_model
-from strop.spec import OUTPUT_LIMIT, SEED_LIMIT, CellSpec, GeneratorSpec, SamplerSpec
+from strop.spec.generator import CellSpec, GeneratorSpec, SamplerSpec
+from strop.spec.value import OUTPUT_LIMIT, SEED_LIMIT
 from strop.store import Cell, Run
 
 __all__ = ["Progress", "outputs_of", "sample", "sample_cells"]
 
+TRIAL_STEPS = 4
+"""Updates of a trial: what a network call costs does not depend on how many there are."""
 
-class Drawing(TypedDict, total=False):
+
+class DrawOptions(TypedDict, total=False):
     """How `sample_cells` draws."""
 
     seed: int
@@ -79,7 +85,7 @@ def sample(
     device: str = "auto",
     dtype: str = "auto",
     engine: Engine | str = LOCAL,
-    **drawing: Unpack[Drawing],
+    **drawing: Unpack[DrawOptions],
 ) -> Pool:
     """Draw n outputs of the generator (denoiser, spec) under a seed; one, if nothing is said.
 
@@ -252,6 +258,32 @@ class Planned:
         if self.denoiser.device.type != "meta":
             return self.denoiser
         return recipe_of(self.denoiser).model("auto")
+
+    def pace(self, seconds: float) -> float:
+        """Seconds per output and network call, from batches that grow until the time is used up."""
+        one = self.cells[0]
+        spec = _trial_sampler(one.cell.generator.sampler)
+        length = None if self.canvases is not None else one.cell.generator.length
+        most, size, began = max(1, min(one.n, one.size)), 1, time.monotonic()
+        while True:
+            start = time.monotonic()
+            [pool] = sample_cells(
+                self.denoiser, [spec], n=size, length=length, canvases=self.canvases
+            )
+            took = time.monotonic() - start
+            if size == most or time.monotonic() - began + 2 * took > seconds:
+                return took / max(int(pool.nfe.sum()), 1)
+            size = min(2 * size, most)
+
+
+def _trial_sampler(sampler: SamplerSpec) -> SamplerSpec:
+    """With few updates, where the sampler can have few."""
+    if SAMPLERS[sampler.name].causal or sampler.grid != "uniform" or sampler.steps <= TRIAL_STEPS:
+        return sampler
+    try:
+        return SamplerSpec(**{**sampler.model_dump(), "steps": TRIAL_STEPS})
+    except UserError:  # blocks that need more
+        return sampler
 
 
 @dataclass(frozen=True)

@@ -28,7 +28,7 @@ from strop.denoisers.load import ServedModel
 from strop.engine.provenance import new_session
 from strop.errors import Incomplete, UserError
 from strop.pool import Output
-from strop.prompts import Canvases
+from strop.prompts.canvas import Canvases
 from strop.rng import derive_seed
 from strop.served.client import Client, Reply
 from strop.served.cost import (
@@ -44,7 +44,7 @@ from strop.served.cost import (
     hash_of,
 )
 from strop.served.serving import Serving, serving
-from strop.spec import CellSpec
+from strop.spec.generator import CellSpec
 
 if TYPE_CHECKING:
     from strop.draw.worker import CellDraw

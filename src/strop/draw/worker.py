@@ -21,9 +21,10 @@ from strop.denoisers.load import LoadRecipe
 from strop.engine.provenance import new_session
 from strop.errors import UserError, out_of_memory, whole_number
 from strop.pool import OnStep, Output
-from strop.prompts import Canvas, Canvases
+from strop.prompts.canvas import Canvas, Canvases
 from strop.samplers import batches, dense_batch, fast
-from strop.spec import OUTPUT_LIMIT, CellSpec, CheckpointSpec, SamplerSpec
+from strop.spec.generator import CellSpec, CheckpointSpec, SamplerSpec
+from strop.spec.value import OUTPUT_LIMIT
 
 AUTO = "auto"
 BatchSize = int | Literal["auto"]

@@ -14,10 +14,19 @@ sink and an engine together.
 A verb takes the choice of engine by one line: `*parameters.ENGINE` (`strop.verbs`) in its record,
 or `*parameters.ENGINE` in a study's parameters; `Ask.engine` is the value then. One whose next
 step depends on the results of the last begins with `engine.refuse_shard("A search")`.
+
+The names load on first use: importing the package costs nothing.
 """
 
 from __future__ import annotations
 
-from strop.engine.plan import LOCAL, Engine, Shard, Unit, cut, spelled
+from typing import TYPE_CHECKING
+
+from strop.registry import loader
+
+if TYPE_CHECKING:
+    from strop.engine.plan import LOCAL, Engine, Shard, Unit, cut, spelled
 
 __all__ = ["LOCAL", "Engine", "Shard", "Unit", "cut", "spelled"]
+
+__getattr__ = loader(__name__)

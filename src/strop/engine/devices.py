@@ -15,11 +15,11 @@ import subprocess
 import sys
 import traceback
 from multiprocessing.connection import Connection, wait
-from pathlib import Path
 from typing import Any
 
 from strop.engine.workers import Event, Job, ModelSlot, in_parts
 from strop.errors import StropError, UserError, missing_package, out_of_memory
+from strop.runtime import source_path
 
 REPLACEMENTS = 3
 """How often a worker that died is started again; what kills it each time will do so again."""
@@ -132,12 +132,6 @@ def _threads(places: list[str]) -> dict[str, int]:
 
     whole, cpus = torch.get_num_threads(), places.count("cpu")
     return {one: max(1, whole // (cpus if one == "cpu" else len(places))) for one in places}
-
-
-def source_path() -> str:
-    """So that a worker finds the strop that started it."""
-    here = str(Path(__file__).resolve().parents[2])
-    return os.pathsep.join([here, *filter(None, [os.environ.get("PYTHONPATH")])])
 
 
 def _end(code: int) -> str:

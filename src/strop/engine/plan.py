@@ -17,10 +17,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from strop.bounds import bounded_workers
+from strop.engine.cluster import has_gpus
 from strop.errors import Incomplete, UserError, unknown_name
 
 if TYPE_CHECKING:
-    from strop.spec import CellSpec
+    from strop.spec.generator import CellSpec
 
 KINDS = ("local", "devices", "ray")
 WORKERS = "workers"
@@ -90,8 +91,6 @@ class Engine:
             return device
         places = self.places()
         if self.kind == "ray" and places == ["all"]:
-            from strop.engine.rays import has_gpus
-
             return WORKERS if has_gpus(self.address) else "cpu"
         return "cpu" if "cpu" in places else WORKERS
 

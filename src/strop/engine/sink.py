@@ -27,7 +27,8 @@ from strop.disk import CLAIM
 from strop.engine.plan import Progress, Silent, Unit
 from strop.engine.provenance import WorkerSession
 from strop.pool import Output, Pool
-from strop.spec import CellSpec, MetricSpec
+from strop.spec.generator import CellSpec
+from strop.spec.measure import MetricSpec
 from strop.store import Cell
 from strop.store.documents import SCORES
 

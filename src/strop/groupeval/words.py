@@ -25,6 +25,8 @@ FACTOR_COLUMNS = (
     share("different_pairs", "pairs apart", APART, 3),
 )
 """What stands beside GED, which moves with both: the share of valid texts, and how these differ."""
+NAMED = 4
+"""Generators that a sentence names."""
 COPY = "texts with an exact or near copy in the whole pool, which groups seldom show."
 COPIED = share("copied_share", "copied", COPY)
 LARGEST = share("dominant_share", "largest", "share of the commonest kind.")
@@ -65,6 +67,19 @@ def differences(scores: dict[str, Any]) -> Table:
     ]
     names = {name for row in rows for name, value in row.items() if value is not None}
     return Table("B minus A", tuple(one for one in DIFFERENCES if one.name in names), rows)
+
+
+def judged_sentence(table: Table) -> str:
+    """What one judge found, in words."""
+    shown = {one.heading: one for one in table.columns if one.heading in ("GEQ", "GED")}
+    found = [
+        f"{row[table.columns[0].name]} has "
+        + " and ".join(f"{name} {one.entry(row).line}" for name, one in shown.items())
+        for row in table.rows[:NAMED]
+        if row.get("geq") is not None
+    ]
+    rest = f"; {len(table.rows) - NAMED} more in the table" if len(table.rows) > NAMED else ""
+    return f"{table.title}: {'; '.join(found) or 'nothing has a verdict yet'}{rest}."
 
 
 def decision(row: dict[str, Any], compared: dict[str, Any]) -> str:

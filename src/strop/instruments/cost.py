@@ -24,7 +24,7 @@ from strop.denoisers.base import Denoiser, Model, usable_length
 from strop.errors import StropError, UserError
 from strop.pool import Output
 from strop.samplers import dense_batch, fast
-from strop.spec import SamplerSpec
+from strop.spec.generator import SamplerSpec
 
 STATUS, FORGET = Path("/proc/self/status"), Path("/proc/self/clear_refs")
 

@@ -32,9 +32,10 @@ from strop.errors import out_of_memory
 from strop.instruments.cost import draw_batch
 from strop.instruments.pretend import moved, pretended, waiting_line
 from strop.pool import Output
-from strop.records import FAMILIES, SAMPLERS
+from strop.records.family import FAMILIES
+from strop.records.sampler import SAMPLERS
 from strop.registry import resolve
-from strop.spec import SamplerSpec
+from strop.spec.generator import SamplerSpec
 
 SIZES = {
     "hidden_dim": 32,

@@ -42,7 +42,7 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
 from strop.denoisers.base import Denoiser
-from strop.engine import LOCAL, Engine
+from strop.engine.plan import LOCAL, Engine
 from strop.engine.provenance import new_session
 from strop.engine.workers import Blocks
 from strop.errors import UserError
@@ -51,7 +51,8 @@ from strop.measure.heldout import HeldOutRows
 from strop.rng import Stream
 from strop.samplers.machinery.categorical import clean_log_probs
 from strop.samplers.machinery.grid import reveal_grid, sigma_of
-from strop.spec import CheckpointSpec, SamplerSpec, Spec
+from strop.spec.generator import CheckpointSpec, SamplerSpec
+from strop.spec.value import Spec
 from strop.store import StudyFolder
 from strop.theory.mpath import PathScores, draw_paths
 

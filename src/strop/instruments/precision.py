@@ -21,7 +21,8 @@ from strop.rng import Stream
 from strop.samplers.machinery.categorical import clean_log_probs
 from strop.samplers.machinery.grid import RevealGrid, reveal_grid
 from strop.samplers.machinery.lattice import BITS, Address, Lattice, first_order
-from strop.spec import SEED_LIMIT, SamplerSpec
+from strop.spec.generator import SamplerSpec
+from strop.spec.value import SEED_LIMIT
 
 LEVELS = (1.0, 0.9, 0.75, 0.5, 0.25, 0.1)
 """Hidden shares at which the draw is looked at."""

@@ -16,7 +16,8 @@ from typing import Any
 
 from strop.bounds import MOST_LENGTH
 from strop.errors import UserError, whole_number
-from strop.spec import SEED_LIMIT, SamplerSpec, swept
+from strop.spec.generator import SamplerSpec, swept
+from strop.spec.value import SEED_LIMIT
 
 LENGTH = 256
 """Tokens of a response where nobody says: the harness's own number."""

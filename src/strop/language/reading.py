@@ -322,13 +322,13 @@ def path_bounds(
     rounds = rng.integers(steps, size=(texts, most, language.length))
     logs = np.zeros((texts, most))
     for one in range(most):
-        logs[:, one] = _along(language, ids, rounds[:, one], 1 / temperature)
+        logs[:, one] = log_along(language, ids, rounds[:, one], 1 / temperature)
     return [
         PathBound(steps, temperature, m, normal(true - _mean_of(logs, m))) for m in sorted(paths)
     ]
 
 
-def _along(language: Language, ids: Ids, rounds: NDArray[np.int64], power: float) -> NDArray:
+def log_along(language: Language, ids: Ids, rounds: NDArray[np.int64], power: float) -> NDArray:
     """log Q^S of every text along its path [texts]."""
     found = np.zeros(len(ids))
     chunk = max(1, ENTRIES // (language.length * language.mask_id))

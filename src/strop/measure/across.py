@@ -45,6 +45,8 @@ DECIDES = 64
 """Outputs below which diversity is told and decides nothing: its interval is too rough."""
 FEWEST = 8
 """Outputs below which nothing is told: two that share no pair of tokens are no more diverse."""
+COMPARED = 2**14
+"""Outputs that are compared, the first ones: the work grows with the square of their number."""
 TEXTS = 512
 """Held-out texts that outputs are compared with."""
 UNLIKE = 0.25
@@ -111,11 +113,15 @@ class HeldOutPairs:
         found = _likeness(unit, unit, weight, within=near)
         return mean, _Texts(weight, _others(weight, near), found)
 
-    def shares(self, outputs: Ids) -> Floats:
+    def shares(self, outputs: Ids, n: int | None = None) -> Floats:
         """The value of every output [n], whose mean is the diversity; nan where it has none.
 
         Outputs and texts are read on the first tokens that nine tenths of the outputs have.
+        Outputs beyond the first `COMPARED` have none, and need not be given; `n` counts them.
         """
+        n = len(outputs) if n is None else n
+        if n > COMPARED:
+            return np.append(self.shares(outputs[:COMPARED]), np.full(n - COMPARED, np.nan))
         lengths = np.sort((np.asarray(outputs) >= 0).sum(axis=1))
         tokens = int(lengths[len(lengths) // REACHED]) if len(lengths) else 0
         if 1 < tokens < self.ids.shape[1]:
@@ -160,8 +166,8 @@ class HeldOutPairs:
 
 
 def share_of(values: Floats) -> Statistic:
-    """The diversity, from the values of outputs."""
-    return replace(mean(values, span=POSITIVE), left_out=True)
+    """The diversity, from the values of outputs; of those that are compared."""
+    return replace(mean(values[:COMPARED], span=POSITIVE), left_out=True)
 
 
 class _Sums(NamedTuple):

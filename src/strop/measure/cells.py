@@ -29,8 +29,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from strop.engine import LOCAL, Engine
-from strop.engine.plan import Progress, Silent, stop_if_planning
+from strop.engine.plan import LOCAL, Engine, Progress, Silent, stop_if_planning
 from strop.errors import UserError
 from strop.measure.frame import Frame, Score, read_cell, score_of
 from strop.measure.metric import (
@@ -63,7 +62,7 @@ from strop.measure.score import (
     score_records,
 )
 from strop.measure.spans import Passage, check_policy
-from strop.spec import MetricSpec, SpanPolicy
+from strop.spec.measure import MetricSpec, SpanPolicy
 from strop.store import Run
 
 if TYPE_CHECKING:
@@ -301,7 +300,8 @@ def text_tokens(
 ) -> dict[str, NDArray]:
     """Every text's scored tokens one by one; see `token_columns`."""
     check_policies([policy])
-    metric, outputs = perplexity_metric(evaluator, policy, name=TOKENS), _passages(texts, evaluator)
+    metric = perplexity_metric(evaluator, policy, name=TOKENS)
+    outputs = _passages(texts, evaluator)
     # An end marker's text may be read as several tokens, and as one where it ends a document.
     width = 1 + max((len(one.ids) for one in outputs), default=0)
     measured = partial(token_columns, evaluator, metric, width=width, length=0)

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from strop.errors import UserError
-from strop.spec import EvaluatorSpec, MetricSpec
+from strop.spec.measure import EvaluatorSpec, MetricSpec
 
 if TYPE_CHECKING:
     import torch
@@ -55,7 +55,7 @@ def embed(texts: Sequence[str], *, device: str = "auto") -> NDArray[np.float32]:
     """Unit vectors [n, 384], one per text; the batch does not matter beyond rounding."""
     import torch
 
-    from strop.denoisers.load import resolve_device
+    from strop.denoisers.device import resolve_device
 
     place = resolve_device(device)
     network, tokenizer = _load(str(place))

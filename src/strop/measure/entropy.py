@@ -73,10 +73,14 @@ def repetition(ids: NDArray[np.integer], n: int = NGRAM) -> NDArray[np.float64]:
     if (np.asarray(ids) < 0).any():
         return by_length(lambda some: repetition(some, n), np.asarray(ids))
     names = ngrams(ids, n)
+    order = np.argsort(names, axis=1)
+    ordered = np.take_along_axis(names, order, axis=1)
+    same = ordered[:, 1:] == ordered[:, :-1]
+    twice = np.zeros(names.shape, bool)
+    twice[:, 1:] |= same
+    twice[:, :-1] |= same
     repeated = np.zeros(names.shape, bool)
-    for row, mine in enumerate(names):
-        _, inverse, counts = np.unique(mine, return_inverse=True, return_counts=True)
-        repeated[row] = counts[inverse] > 1
+    np.put_along_axis(repeated, order, twice, axis=1)
     return covered(repeated, np.asarray(ids).shape[1], n)
 
 

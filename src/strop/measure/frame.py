@@ -46,7 +46,8 @@ from strop.measure.metric import (
     metrics,
     no_interval,
 )
-from strop.spec import CellSpec, MetricSpec, OperatingPoint
+from strop.spec.generator import CellSpec, OperatingPoint
+from strop.spec.measure import MetricSpec
 from strop.stats.interval import LEVEL, Interval
 from strop.stats.jackknife import jackknife
 from strop.stats.resample import Statistic, clustered, interval_of, ratio, sums_of
@@ -442,7 +443,7 @@ def _on_documents(
         elif (
             one.record is DIVERSITY and rows.held_out and (ids := documents(cut, rows)) is not None
         ):
-            columns = {DIVERSITY.name: rows.held_out.shares(ids)}
+            columns = {DIVERSITY.name: rows.held_out.shares(ids, len(rows))}
         if columns is not one.columns:
             changed[place] = PartialScore.of(one.record, one.metric, one.index, columns, rows)
     return changed, found
@@ -487,7 +488,7 @@ class PartialScore:
         """
         raw = {one.column.name: one.of(columns, rows) for one in record.aggregates}
         answered = index % prompts if prompts else index
-        by_prompt = 1 < len(np.unique(answered)) < len(index)
+        by_prompt = prompts is not None and 1 < len(np.unique(answered)) < len(index)
         if by_prompt:
             raw = {
                 name: clustered(one, answered) if isinstance(one, Statistic) else one

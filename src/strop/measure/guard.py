@@ -43,12 +43,13 @@ from numpy.typing import NDArray
 
 from strop import assets
 from strop.errors import UserError
-from strop.measure.across import DECIDES, MARGIN, TEXTS, HeldOutPairs
+from strop.measure.across import COMPARED, DECIDES, MARGIN, TEXTS, HeldOutPairs
 from strop.measure.entropy import entropy, prefix_entropy
 from strop.measure.heldout import Vocabulary, plain_texts, read_rows, read_texts
 from strop.measure.metric import PoolRows, Rows
 from strop.measure.spans import END_OF_TEXT
-from strop.spec import GeneratorSpec, SpanPolicy
+from strop.spec.generator import GeneratorSpec
+from strop.spec.measure import SpanPolicy
 from strop.stats.interval import LEVEL, Interval
 from strop.store import Run
 
@@ -371,11 +372,12 @@ def document_entropy(
 
 
 def documents(cut: NDArray[np.bool_], rows: PoolRows) -> NDArray[np.int64] | None:
-    """All ids [n, L], of the `cut` ones those before the end of their first document."""
+    """Ids of the outputs that diversity compares [n, L], of the `cut` ones their first document."""
     end = end_token(rows.rows())
     if end is None:
         return None
-    ids = np.concatenate(list(rows.ids()))
+    ids = rows.first(COMPARED)
+    cut = cut[:COMPARED]
     behind = np.arange(ids.shape[1]) >= first_document(ids, end)[:, None] - 1
     return np.where(behind & cut[:, None], -1, ids)
 
@@ -392,10 +394,12 @@ def end_token(rows: Iterable[Rows]) -> int | None:
     """The id that every output has as often as its text has ends of text; None if there is none.
 
     Of several such ids, which is possible where few outputs have an end, it is the one that stands
-    where the ends stand in the texts, as shares of the tokens and of the characters.
+    where the ends stand in the texts, as shares of the tokens and of the characters. Of very many
+    outputs the first ones tell it.
     """
     off: dict[int, float] | None = None
     others: set[int] = set()
+    seen = 0
     for texts, ids in rows:
         for text, row in zip(texts, ids, strict=True):
             own = row[row >= 0]
@@ -410,5 +414,8 @@ def end_token(rows: Iterable[Rows]) -> int | None:
             far = np.abs(first[same] / max(len(own) - wanted, 1) - share)
             here = dict(zip(tokens[same].tolist(), far.tolist(), strict=True))
             off = here if off is None else {k: off[k] + here[k] for k in off.keys() & here.keys()}
+        seen += len(ids)
+        if seen >= COMPARED:
+            break
     left = {token: far for token, far in (off or {}).items() if token not in others}
     return min(left, key=lambda token: (left[token], token)) if left else None

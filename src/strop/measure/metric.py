@@ -27,11 +27,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from strop.errors import StropError, UserError, unknown_name
-from strop.measure.across import HeldOutPairs, share_of
+from strop.measure.across import COMPARED, HeldOutPairs, share_of
 from strop.measure.aggregates import bits_per_byte, kept, macro, pooled
 from strop.measure.entropy import NGRAM, SIZES, Grams, count, entropy, repetition, vendi_score
 from strop.registry import Registry, one_line
-from strop.spec import MetricSpec
+from strop.spec.measure import MetricSpec
 from strop.stats.resample import EVERYWHERE, POSITIVE, SHARE, Span, Statistic, mean
 from strop.store.tables import TOKENS, token_ids
 from strop.table import Column
@@ -121,7 +121,7 @@ def _diversity(rows: PoolRows) -> Columns:
     """Nothing where there are no held-out texts to compare with."""
     if rows.held_out is None or not len(rows):
         return {}
-    return {"diversity": rows.held_out.shares(np.concatenate(list(rows.ids())))}
+    return {"diversity": rows.held_out.shares(rows.first(COMPARED), len(rows))}
 
 
 ENTROPY = Metric(
@@ -393,6 +393,15 @@ class PoolRows:
     def ids(self) -> Iterator[NDArray[np.int64]]:
         """Ids alone; -1 behind an output that is shorter than others."""
         return (ids for _, ids in self._read(False))
+
+    def first(self, most: int) -> NDArray[np.int64]:
+        """Ids of the first outputs; of others nothing is read."""
+        found: list[NDArray[np.int64]] = []
+        for ids in self.ids():
+            found.append(ids)
+            if sum(map(len, found)) >= most:
+                break
+        return np.concatenate(found)[:most]
 
     @cached_property
     def grams(self) -> Grams:

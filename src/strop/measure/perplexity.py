@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from strop.engine import LOCAL, Engine
-from strop.engine.plan import Progress
+from strop.engine.plan import LOCAL, Engine, Progress
 from strop.errors import UserError, unknown_name
 from strop.measure.score import Outputs, ScoreWorker, Scoring, score_all
 from strop.measure.spans import (
@@ -29,7 +28,7 @@ from strop.measure.spans import (
     check_policy,
     spans,
 )
-from strop.spec import EvaluatorSpec, MetricSpec, SpanPolicy
+from strop.spec.measure import EvaluatorSpec, MetricSpec, SpanPolicy
 from strop.store import Cell
 from strop.store.prompts import KeptPrompts
 

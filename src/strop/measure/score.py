@@ -14,13 +14,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from strop.disk import CLAIM, claimed
-from strop.engine import LOCAL, Engine, Unit, cut
-from strop.engine.plan import Progress, refuse_missing
+from strop.engine.plan import LOCAL, Engine, Progress, Unit, cut, refuse_missing
 from strop.engine.sink import CellRows, KnownScores, Sink, forget_claims
 from strop.engine.workers import Job, run_units
 from strop.errors import UserError
 from strop.measure.metric import joined, leave_out_broken, metrics
-from strop.spec import MetricSpec
+from strop.spec.measure import MetricSpec
 from strop.store import Cell, Run
 from strop.store.tables import PIECES, ROWS, TOKENS, token_ids
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import shlex
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
@@ -16,8 +16,11 @@ from pathlib import Path, PurePath
 from typing import Any
 
 from strop.errors import UserError
+from strop.groupeval.judgments import Judgments, load_judgments
 from strop.measure.frame import Measured, read_run
+from strop.measure.guard import Guard
 from strop.page.data import (
+    RATINGS,
     AuditPart,
     CellGroup,
     Look,
@@ -31,10 +34,10 @@ from strop.page.data import (
 from strop.page.evidence import judged_groups, task_answers
 from strop.page.origin import command_of
 from strop.page.player import players, tokens_of
-from strop.page.tables import judged_series, recognised
+from strop.page.tables import beside_each_other, judged_series, recognised
 from strop.page.trained import training_part
 from strop.served.address import notes_on
-from strop.spec import MetricSpec
+from strop.spec.measure import MetricSpec
 from strop.store import KINDS, Cell, Mark, Run, read_mark, study_result
 from strop.store.documents import RESULT
 from strop.store.tables import BEFORE, CHANCE, CHANGED, token_ids
@@ -49,8 +52,6 @@ ROOM = "runs"
 """Where a comparison keeps the runs of its sides."""
 SAMPLER = "sampler-"
 """How the audit's files of chosen samplers begin; the rule's name follows."""
-RATINGS = Path("ratings", "human.jsonl")
-"""In a run, what a person said of its outputs on a page."""
 TIMES = ("started", "ended", "when")
 MOST_OUTPUTS = 1024
 """Of each cell, whose texts a page may hold unless it is told otherwise."""
@@ -65,16 +66,26 @@ class _Found:
     runs: list[Run] = field(default_factory=list)
     studies: list[tuple[Path, dict[str, Any]]] = field(default_factory=list)
     judged: list[str] = field(default_factory=list)
+    rated: list[Judgments] = field(default_factory=list)
+    """A person's ratings of outputs; their files are among the judged."""
     trained: list[tuple[Path, Mark]] = field(default_factory=list)
     tasks: list[Path] = field(default_factory=list)
 
 
 def gather(
-    sources: Sequence[str | Path], *, title: str | None = None, outputs: int | None = None
+    sources: Sequence[str | Path],
+    *,
+    title: str | None = None,
+    outputs: int | None = None,
+    measured: Callable[[Run], Iterable[Measured]] = read_run,
 ) -> Report:
-    """Read everything that the sources hold, and the texts of the first outputs of every cell."""
+    """Read everything that the sources hold, and the texts of the first outputs of every cell.
+
+    `measured` gives the numbers of a run's cells. With `unmeasured` nothing is computed of outputs,
+    and none but the first of a cell are read.
+    """
     found = _sort(sources)
-    groups = _groups(found.runs, MOST_OUTPUTS if outputs is None else outputs)
+    groups = _groups(found.runs, MOST_OUTPUTS if outputs is None else outputs, measured)
     cells = [(cell, run) for group, run in groups for cell in group.cells]
     parts = tuple(_study(path, document) for path, document in found.studies)
     parts += tuple(filter(None, map(_search, found.runs)))
@@ -97,7 +108,8 @@ def gather(
         audits=tuple(filter(None, map(_audit, found.runs))),
         studies=parts,
         series=tuple(judged_series(found.judged, cells_shown)),
-        judgments=tuple(_judgments(found.judged, cells_shown)),
+        judgments=tuple(_judgments(found, cells_shown)),
+        agreement=tuple(beside_each_other(found.judged, found.rated)),
         answers=tuple(filter(None, map(task_answers, found.tasks))),
         provenance=(*map(_origin_of_metric, told), *map(_origin_of_run, found.runs)),
         commands=_commands(found.runs),
@@ -105,13 +117,13 @@ def gather(
     )
 
 
-def _judgments(sources: Iterable[str], cells: Sequence[Shown]) -> Iterable[dict[str, Any]]:
+def _judgments(found: _Found, cells: Sequence[Shown]) -> Iterable[dict[str, Any]]:
     def name(called: str) -> str:
         cell = recognised(called, cells)
         return called if cell is None else cell.name
 
-    found = (judged_groups(source, name) for source in sources)
-    return (one for one in found if one is not None)
+    told = (judged_groups(source, name, found.rated) for source in found.judged)
+    return (one for one in told if one is not None)
 
 
 def _sort(sources: Sequence[str | Path]) -> _Found:
@@ -154,7 +166,9 @@ def _take(path: Path, mark: Mark | None, found: _Found) -> bool:
     elif mark.holds_cells:
         found.runs.append(Run.open(path))
         rated = path / RATINGS
-        found.judged += [str(rated)] if rated.is_file() else []
+        if rated.is_file():
+            found.judged.append(str(rated))
+            found.rated.append(load_judgments(str(rated)))
     elif mark.kind == "groupeval":
         found.judged.append(str(path))
     elif (document := study_result(path)) is not None:
@@ -187,11 +201,13 @@ def _nothing(path: Path, mark: Mark | None) -> UserError:
 # ---------------------------------------------------------------------------- cells
 
 
-def _groups(runs: Sequence[Run], outputs: int) -> list[tuple[CellGroup, Run]]:
+def _groups(
+    runs: Sequence[Run], outputs: int, numbers: Callable[[Run], Iterable[Measured]]
+) -> list[tuple[CellGroup, Run]]:
     """Every cell that holds outputs, by checkpoint, length and seed; with the first run of each."""
     members: dict[tuple[str, int, int], dict[str, tuple[Measured, Cell, Run]]] = {}
     for run in runs:
-        for measured, cell in zip(read_run(run), run.cells(), strict=True):
+        for measured, cell in zip(numbers(run), run.cells(), strict=True):
             generator = measured.spec.generator
             key = (generator.checkpoint.sha256, generator.length, measured.spec.seed)
             mine = members.setdefault(key, {})
@@ -207,6 +223,13 @@ def _groups(runs: Sequence[Run], outputs: int) -> list[tuple[CellGroup, Run]]:
             fix="run the command that made it again; it draws what is missing",
         )
     return [_group(key, mine, outputs) for key, mine in found.items()]
+
+
+def unmeasured(run: Run) -> Iterable[Measured]:
+    """The cells of a run with no number but that of their outputs."""
+    for cell in run.cells():
+        nothing = Guard(cell.spec.generator.length, None, "nothing was measured")
+        yield Measured(cell.spec, cell.path, len(cell.table(["index"])), nothing, ())
 
 
 def _group(

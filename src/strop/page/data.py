@@ -19,19 +19,23 @@ from typing import TYPE_CHECKING, Any
 from strop.measure.frame import Measured
 from strop.measure.guard import Guard
 from strop.measure.metric import PERPLEXITY
-from strop.records import default_sampler
-from strop.spec import MetricSpec, OperatingPoint, SamplerSpec
+from strop.records.family import default_sampler
+from strop.spec.generator import OperatingPoint, SamplerSpec
+from strop.spec.measure import MetricSpec
 from strop.stats.interval import Interval
 from strop.table import Table
 from strop.verbs.result import NO_TABLE, Result
-from strop.verbs.study import Study
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+    from strop.verbs.study import Study
+
 
 INVISIBLE = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
 """Unicode's categories of controls, formats, half surrogates and separators of lines."""
+RATINGS = Path("ratings", "human.jsonl")
+"""In a run, what a person said of its outputs on a page."""
 LONGEST = 48
 """Characters of a name in a figure; its end tells more than its beginning."""
 
@@ -224,6 +228,8 @@ class Report:
     series: tuple[JudgedSeries, ...] = ()
     judgments: tuple[Mapping[str, Any], ...] = ()
     """Groups with every judge's verdict, a directory each (`strop.page.evidence`)."""
+    agreement: tuple[Table, ...] = ()
+    """Two judges each, or a judge and a person: how far they agree on what both judged."""
     answers: tuple[Mapping[str, Any], ...] = ()
     """Problems, responses and verdicts, a task run each."""
     provenance: tuple[Provenance, ...] = ()
@@ -236,6 +242,11 @@ class Report:
     def cells(self) -> list[Shown]:
         """Of all groups."""
         return [cell for group in self.groups for cell in group.cells]
+
+    @property
+    def measured(self) -> bool:
+        """Whether its cells have any numbers: what is shown while they are computed has none."""
+        return any(cell.measured.parts for cell in self.cells)
 
     @cached_property
     def metrics(self) -> dict[MetricSpec, str]:

@@ -33,7 +33,7 @@ from strop.figures import (
 from strop.measure.guard import MARKS
 from strop.page.data import CellGroup, Report, Shown, StudyPart, short, value_of
 from strop.page.svg import INK, PAPER, STUDY_STYLE, Drawing, any_script
-from strop.spec import MetricSpec
+from strop.spec.measure import MetricSpec
 from strop.stats.interval import Interval
 from strop.table import Table
 
@@ -52,7 +52,7 @@ def drawings(report: Report) -> list[Drawing]:
     with matplotlib.rc_context({**STUDY_STYLE, "text.parse_math": False}):
         found = [
             drawing
-            for i, group in enumerate(report.groups, 1)
+            for i, group in enumerate(report.groups if report.measured else (), 1)
             for drawing in _of_group(i, group, first, name)
         ]
         for i, series in enumerate(report.series, 1):

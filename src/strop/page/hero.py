@@ -9,13 +9,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from strop.groupeval.words import judged_sentence
 from strop.measure.guard import MARKS
 from strop.page.data import Report, count
 from strop.page.svg import Drawing
-from strop.records import default_sampler
-from strop.spec import OperatingPoint, SamplerSpec
+from strop.records.family import default_sampler
+from strop.spec.generator import OperatingPoint, SamplerSpec
 from strop.table import Table
-from strop.verbs.judged import judged_sentence
 from strop.verbs.result import NO_TABLE, Result
 from strop.verbs.verb import quoted
 

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
@@ -24,7 +25,6 @@ from strop.page.data import AuditPart, Report, Shown, StudyPart, encodable, repl
 from strop.page.figures import drawings, study_drawings
 from strop.page.hero import hero, hints, summary
 from strop.page.player import PLAYED
-from strop.pool import TRACED
 from strop.page.svg import Drawing, as_file, inline, mended
 from strop.page.tables import (
     OutputColumn,
@@ -33,7 +33,8 @@ from strop.page.tables import (
     output_columns,
     pool_table,
 )
-from strop.spec import OperatingPoint
+from strop.pool import TRACED
+from strop.spec.generator import OperatingPoint
 from strop.stats.interval import value_of
 from strop.table import Table
 from strop.version import __version__
@@ -215,7 +216,7 @@ def _sections(report: Report) -> list[tuple[str, str]]:
         (f"study-{i}", part.name.replace("-", " ").capitalize())
         for i, part in enumerate(report.studies, 1)
     ]
-    corners = [("corners", "Settings")] if report.groups else []
+    corners = [("corners", "Settings")] if report.measured else []
     first = [*corners, *studies] if report.audits else [*studies, *corners]
     last = {
         ("groupeval", "GroupEval"): report.series,
@@ -332,10 +333,11 @@ def _column(one: OutputColumn) -> dict[str, Any]:
 
 def rows_of(cell: Shown, columns: Sequence[OutputColumn]) -> list[list[Any]]:
     """What the browser of outputs knows of each: [[index, text, [values]], ...]."""
-    values = [column.values(cell) for column in columns]
+    numbers = np.array(list(cell.texts), np.int64)
+    values = [column.values(cell, numbers).tolist() for column in columns]
     return [
-        [index, encodable(text), [_shortened(one.get(index)) for one in values]]
-        for index, text in cell.texts.items()
+        [index, encodable(text), [_shortened(one[place]) for one in values]]
+        for place, (index, text) in enumerate(cell.texts.items())
     ]
 
 
@@ -345,8 +347,8 @@ def packed(value: Any) -> str:
     return base64.b64encode(zlib.compress(text.encode(), 9)).decode()
 
 
-def _shortened(value: float | None) -> float | None:
-    return None if value is None else float(f"{value:.{FIGURES}g}")
+def _shortened(value: float) -> float | None:
+    return None if math.isnan(value) else float(f"{value:.{FIGURES}g}")
 
 
 # ---------------------------------------------------------------------------- templates

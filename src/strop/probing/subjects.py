@@ -138,7 +138,8 @@ class LocalSubject:
 
     def __init__(self, model: Any, length: int, steps: int) -> None:
         from strop.denoisers.base import usable_length
-        from strop.records import SAMPLERS, default_sampler
+        from strop.records.family import default_sampler
+        from strop.records.sampler import SAMPLERS
 
         self._model, self._name = model, default_sampler(model.spec.family)
         self._length = min(length, usable_length(model, None))
@@ -155,7 +156,7 @@ class LocalSubject:
     def ask(self, requests: Sequence[Request], at_once: int = 1) -> list[Said]:
         """Each as the first output of its seed; at once: beside others of a batch."""
         from strop.draw import sample
-        from strop.spec import SamplerSpec
+        from strop.spec.generator import SamplerSpec
 
         self.calls += len(requests)
         found: list[Said] = []

@@ -1,15 +1,25 @@
-"""One record per sampler and per family: what a name promises, and where its code is."""
+"""One record per sampler and per family: what a name promises, and where its code is.
 
-from strop.records.family import FAMILIES, Family, default_sampler, diffusion_families, reads_as
-from strop.records.sampler import (
-    SAMPLERS,
-    Finish,
-    Implementation,
-    Noise,
-    Nucleus,
-    Precision,
-    Sampler,
-)
+The names load on first use: importing the package costs nothing.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from strop.registry import loader
+
+if TYPE_CHECKING:
+    from strop.records.family import FAMILIES, Family, default_sampler, diffusion_families, reads_as
+    from strop.records.sampler import (
+        SAMPLERS,
+        Finish,
+        Implementation,
+        Noise,
+        Nucleus,
+        Precision,
+        Sampler,
+    )
 
 __all__ = [
     "FAMILIES",
@@ -25,3 +35,5 @@ __all__ = [
     "diffusion_families",
     "reads_as",
 ]
+
+__getattr__ = loader(__name__)

@@ -16,8 +16,9 @@ import torch
 from strop.denoisers.base import CausalModel, Denoiser, Model, PaddingDenoiser
 from strop.errors import UserError
 from strop.pool import OnStep, Output
-from strop.prompts import Canvases
-from strop.records import SAMPLERS, default_sampler
+from strop.prompts.canvas import Canvases
+from strop.records.family import default_sampler
+from strop.records.sampler import SAMPLERS
 from strop.registry import resolve
 from strop.rng import derive_seed
 from strop.samplers.machinery.categorical import Normalisers
@@ -25,7 +26,7 @@ from strop.samplers.machinery.dense import DenseRun, DenseSampler
 from strop.samplers.machinery.grid import reveal_grid
 from strop.samplers.machinery.packed import FastDraw, FastSampler
 from strop.samplers.machinery.start import by_shape
-from strop.spec import SamplerSpec, check_prompts
+from strop.spec.generator import SamplerSpec, check_prompts
 
 __all__ = ["batches", "check_model", "dense_batch", "fast"]
 

@@ -30,7 +30,7 @@ from strop.samplers.machinery.committing import Coins, Quota
 from strop.samplers.machinery.dense import DenseRun
 from strop.samplers.machinery.drawing import AddressedDraws, Confidence
 from strop.samplers.machinery.lockstep import LockstepRun, lockstep
-from strop.spec import SamplerSpec
+from strop.spec.generator import SamplerSpec
 
 TAIL = 256
 """Tokens at the end of a text that the redraw rule looks at."""

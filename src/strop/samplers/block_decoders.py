@@ -24,8 +24,8 @@ from torch.nn.functional import pad
 from strop.denoisers.base import BlockDenoiser
 from strop.denoisers.device import Numbers, upload, upload_rows
 from strop.errors import UserError
-from strop.records import SAMPLERS
 from strop.records.block_decoders import ALIASES
+from strop.records.sampler import SAMPLERS
 from strop.samplers import public_blocks
 from strop.samplers.decoders import mask_of, telling
 from strop.samplers.machinery.block_loop import BlockRules, fill_blocks
@@ -34,7 +34,7 @@ from strop.samplers.machinery.dense import DenseRun
 from strop.samplers.machinery.drawing import AddressedDraws
 from strop.samplers.machinery.lockstep import LockstepRun, lockstep
 from strop.samplers.public_blocks import PublicText, beyond_positions
-from strop.spec import SamplerSpec
+from strop.spec.generator import SamplerSpec
 
 DEFAULT_BLOCK = 32
 """For a model that was not trained in blocks."""

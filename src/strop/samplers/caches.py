@@ -31,7 +31,7 @@ from strop.samplers.decoders import DecoderRecipe, fill, fitting, recipe
 from strop.samplers.machinery.blocks import BlockState
 from strop.samplers.machinery.committing import Turn
 from strop.samplers.machinery.reading import Cache, NetworkReader, View
-from strop.spec import SamplerSpec
+from strop.spec.generator import SamplerSpec
 
 
 @dataclass(frozen=True)

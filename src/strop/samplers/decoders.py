@@ -45,7 +45,7 @@ from strop.samplers.public_decoders import dream as public_dream
 from strop.samplers.public_decoders import fast_dllm_dream as public_fast_dllm_dream
 from strop.samplers.public_decoders import fast_dllm_llada as public_fast_dllm_llada
 from strop.samplers.public_decoders import llada as public_llada
-from strop.spec import SamplerSpec
+from strop.spec.generator import SamplerSpec
 
 Settings = Mapping[str, Any]
 

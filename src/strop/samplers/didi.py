@@ -46,7 +46,7 @@ from strop.samplers.machinery.dense import DenseRun
 from strop.samplers.machinery.grid import alpha_of
 from strop.samplers.machinery.lattice import Address
 from strop.samplers.machinery.lockstep import LockstepRun, lockstep
-from strop.spec import SamplerSpec
+from strop.spec.generator import SamplerSpec
 
 SURE = 1e9
 """The logit that the public code gives a visible token on its way to the discriminator."""
@@ -411,7 +411,9 @@ def _fast_finish(run: LockstepRun, state: State) -> Tensor:
     at = run.address(slots[where], last, position)
     for part, logits in run.rows(hidden, where, position):
         if spec.finish == "greedy":
-            law = clean_log_probs(logits.clone(), mask_id, spec.temperature, spec.top_p, confirm=run.confirm)
+            law = clean_log_probs(
+                logits.clone(), mask_id, spec.temperature, spec.top_p, confirm=run.confirm
+            )
             best = clean_log_probs(logits, mask_id, 0, 1, confirm=run.confirm).argmax(-1)
             token, chance = best.cpu().numpy(), log_share(law, best)  # waits
         else:

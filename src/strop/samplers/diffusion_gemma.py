@@ -26,13 +26,15 @@ from strop.denoisers.base import NEG_INFINITY, refuse_infinite
 from strop.denoisers.device import Numbers, brought, upload
 from strop.denoisers.diffusion_gemma import CanvasMemory, DiffusionGemma
 from strop.errors import UserError
+from strop.records.sampler import Precision
 from strop.rng import Stream
 from strop.samplers.machinery.addressed import ExactDraw, Weights, addressed
 from strop.samplers.machinery.categorical import log_share
 from strop.samplers.machinery.dense import DenseRun
 from strop.samplers.machinery.lattice import Address
 from strop.samplers.machinery.lockstep import LockstepRun, lockstep
-from strop.spec import Cooling, Precision, SamplerSpec
+from strop.spec.generator import SamplerSpec
+from strop.spec.value import Cooling
 
 Watch = Callable[["OpenCanvas", Tensor, Tensor], None]
 """Told after every decoder call: what was made of it, what was read and where draws were accepted,
@@ -169,7 +171,9 @@ class OpenCanvas:
         """Noise, and nothing known."""
         history = torch.full((stability, *ids.shape), -1, device=ids.device)
         done = torch.zeros(len(ids), dtype=torch.bool, device=ids.device)
-        return cls(ids, ids, ids, done, history, torch.full(ids.shape, torch.nan, device=ids.device))
+        return cls(
+            ids, ids, ids, done, history, torch.full(ids.shape, torch.nan, device=ids.device)
+        )
 
 
 @dataclass

@@ -35,7 +35,7 @@ from strop.samplers.machinery.categorical import shaped
 from strop.samplers.machinery.dense import DenseRun
 from strop.samplers.machinery.grid import RevealGrid
 from strop.samplers.machinery.packed import Packed, Rows, packed
-from strop.spec import SamplerSpec
+from strop.spec.generator import SamplerSpec
 
 
 @dataclass(frozen=True)

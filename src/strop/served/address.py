@@ -16,7 +16,7 @@ from strop.errors import UserError
 from strop.store.remembered import cache_folder
 
 if TYPE_CHECKING:
-    from strop.spec import CheckpointSpec
+    from strop.spec.generator import CheckpointSpec
 
 
 SERVER = "server:"

@@ -51,6 +51,10 @@ REPLICATES = 10_000
 BOOTSTRAP, PAIRED = "bootstrap", "paired bootstrap"
 COUNTS = 2**22
 """Counts that are drawn together and remembered: 32 MB."""
+MANY, GROUPS = 2**14, 2**12
+"""Of more outputs than `MANY`, whole groups are drawn, this number of them: a million outputs would
+take minutes. A sum over resamples keeps its mean, and on average its variance and skewness; its
+standard deviation gets an error of one part in the square root of 2 * GROUPS, 1.1%."""
 
 Span = tuple[float, float]
 EVERYWHERE: Span = (-np.inf, np.inf)
@@ -136,7 +140,7 @@ def sums_of(
     statistics: Sequence[Statistic], *, replicates: int = REPLICATES, seed: int = 0
 ) -> list[Floats]:
     """The sums of each over resamples; those of equally many outputs share one draw."""
-    columns = [np.asarray(one.columns, float) for one in statistics]
+    columns = [_grouped(np.asarray(one.columns, float)) for one in statistics]
     found = [np.zeros((0, 0))] * len(columns)
     for n in dict.fromkeys(map(len, columns)):
         mine = [i for i, some in enumerate(columns) if len(some) == n]
@@ -145,6 +149,12 @@ def sums_of(
         for i, one in zip(mine, np.split(sums, ends[:-1], axis=1), strict=True):
             found[i] = one
     return found
+
+
+def _grouped(columns: Floats) -> Floats:
+    """Sums over groups of neighbouring outputs, where these are very many."""
+    n = len(columns)
+    return columns if n <= MANY else np.add.reduceat(columns, np.arange(GROUPS) * n // GROUPS)
 
 
 def interval_of(statistic: Statistic, sums: Floats, level: float = LEVEL) -> Interval | None:

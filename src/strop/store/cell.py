@@ -21,7 +21,8 @@ import numpy as np
 from strop.disk import CLAIM, TEMPORARY, claimed, disk, locked, shared, write
 from strop.errors import UserError
 from strop.pool import Output, Pool, counted, filler
-from strop.spec import CellSpec, MetricSpec, label
+from strop.spec.generator import CellSpec, label
+from strop.spec.measure import MetricSpec
 from strop.store.documents import (
     COST,
     FORMAT,
@@ -62,6 +63,8 @@ if TYPE_CHECKING:
 
 
 INDEX = "index"
+WHOLE = 2**17
+"""Rows that are read at a time where all of them are kept."""
 
 
 class _File:
@@ -353,7 +356,8 @@ class Cell:
 
         names = None if columns is None else list(dict.fromkeys(["index", *columns]))
         empty = output_table([], self.spec)
-        return pa.concat_tables([empty.select(names or empty.column_names), *self.rows(names)])
+        found = self.rows(names, rows=WHOLE)
+        return pa.concat_tables([empty.select(names or empty.column_names), *found])
 
     def pool(self, n: int | None = None) -> Pool:
         """The outputs 0 .. n - 1 (all that there are, by default)."""

@@ -1,4 +1,4 @@
-"""JSON and YAML documents: names of files in a run, words for one that is damaged or too new.
+"""JSON, YAML and Parquet: names of files in a run, words for one that is damaged or too new.
 
 `differences` says what was asked then and what now, for the messages that refuse to mix the two.
 """
@@ -9,11 +9,15 @@ import json
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from strop.disk import reading
 from strop.errors import UserError
 from strop.version import __version__
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
 
 FORMAT = 1
 """Version of the layout; a directory of a higher one is refused."""
@@ -84,6 +88,8 @@ def _flat(tree: Mapping[str, Any], key: str = "") -> dict[str, Any]:
     return found
 
 
+HOW: dict[str, Any] = {"compression": "zstd", "write_page_checksum": True}
+"""Parquet checks its pages only if asked to, at both ends."""
 MISSING = "it is missing"
 
 
@@ -134,6 +140,23 @@ def read_json(path: Path, key: str, kind: type, fix: str | None = None) -> dict[
     if not isinstance(document.get(key), kind):
         raise damaged(path, f"it has no {key!r}", fix)
     return document
+
+
+def parquet(table: pa.Table) -> bytes:
+    """The content of a file with checksums in its pages."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    sink = pa.BufferOutputStream()
+    pq.write_table(table, sink, **HOW)
+    return sink.getvalue().to_pybytes()
+
+
+def parquet_file(source: Any, **options: Any) -> pq.ParquetFile:
+    """A file to read, strop's or anybody's, whose checksums are looked at if it has any."""
+    import pyarrow.parquet as pq
+
+    return pq.ParquetFile(source, page_checksum_verification=True, **options)
 
 
 class Damaged(UserError):

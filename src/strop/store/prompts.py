@@ -9,8 +9,8 @@ from pathlib import Path
 
 from strop.disk import disk, write
 from strop.errors import UserError
-from strop.prompts import Canvas, Canvases
-from strop.spec import PromptSpec
+from strop.prompts.canvas import Canvas, Canvases
+from strop.spec.generator import PromptSpec
 from strop.store.documents import FORMAT, PROMPTS, damaged, read_json
 
 Pieces = Sequence[str | int]

@@ -24,8 +24,8 @@ from typing import TYPE_CHECKING, Any
 
 from strop.disk import CLAIM, LOCK, TEMPORARY, disk, locked, reading, write
 from strop.errors import UserError
-from strop.prompts import Canvases
-from strop.spec import CellSpec
+from strop.prompts.canvas import Canvases
+from strop.spec.generator import CellSpec
 from strop.store.cell import Cell
 from strop.store.documents import (
     CELL_ID,

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,8 +21,17 @@ from numpy.typing import NDArray
 from strop.disk import TEMPORARY, disk, locked, reading, replacing, write
 from strop.errors import UserError
 from strop.pool import EARLIER, Output, counted, padded
-from strop.spec import CellSpec, MetricSpec
-from strop.store.documents import FORMAT, METRIC_ID, check_format, damaged
+from strop.spec.generator import CellSpec
+from strop.spec.measure import MetricSpec
+from strop.store.documents import (
+    FORMAT,
+    HOW,
+    METRIC_ID,
+    check_format,
+    damaged,
+    parquet,
+    parquet_file,
+)
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -40,8 +49,6 @@ MAY_BE_NULL = ("text", PIECES, CHANCE, BEFORE)
 INTEGERS = (EARLIER.names or ())[:-1]
 COMPARED = ("ids", "text", "nfe", "leftover_masks", PROMPT)
 """What is the same in two runs of one cell."""
-HOW: dict[str, Any] = {"compression": "zstd", "write_page_checksum": True}
-"""Parquet checks its pages only if asked to, at both ends."""
 ROWS = 1024
 """Rows that are read, merged or scored at a time, and that a row group of a file holds."""
 BUFFER = 2**20
@@ -130,23 +137,6 @@ def replaced(column: pa.ChunkedArray) -> list[NDArray[np.void] | None]:
         None if row is None else np.array([tuple(one[n] for n in names) for one in row], EARLIER)
         for row in rows
     ]
-
-
-def parquet(table: pa.Table) -> bytes:
-    """The content of a file with checksums in its pages."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    sink = pa.BufferOutputStream()
-    pq.write_table(table, sink, **HOW)
-    return sink.getvalue().to_pybytes()
-
-
-def parquet_file(source: Any, **options: Any) -> pq.ParquetFile:
-    """A file to read, strop's or anybody's, whose checksums are looked at if it has any."""
-    import pyarrow.parquet as pq
-
-    return pq.ParquetFile(source, page_checksum_verification=True, **options)
 
 
 def write_parquet(path: Path, table: pa.Table) -> None:

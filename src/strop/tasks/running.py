@@ -16,16 +16,17 @@ from strop.denoisers.prompting import reader_of
 from strop.denoisers.tokenizer import end_ids
 from strop.draw import sample_cells
 from strop.draw.worker import BatchSize
-from strop.engine import LOCAL, Engine
-from strop.engine.plan import Elsewhere, Progress
+from strop.engine.plan import LOCAL, Elsewhere, Engine, Progress
 from strop.errors import UserError, unknown_name, whole_number
-from strop.prompts import Bos, Canvases, ChatTemplate, PromptSet, Template, resolve
-from strop.records import FAMILIES, SAMPLERS, Precision, default_sampler
+from strop.prompts.canvas import Canvases, resolve
+from strop.prompts.chat import ChatTemplate
+from strop.prompts.rows import Bos, PromptSet, Template
+from strop.records.family import FAMILIES, default_sampler
+from strop.records.sampler import SAMPLERS, Precision
 from strop.samplers import check_model
 from strop.served.address import ServerAddress, is_served
-from strop.spec import OUTPUT_LIMIT, SEED_LIMIT, Cooling, SamplerSpec, swept
-from strop.spec.sampler import number_or_schedule
-from strop.spec.value import MOST_STEPS
+from strop.spec.generator import SamplerSpec, swept
+from strop.spec.value import MOST_STEPS, OUTPUT_LIMIT, SEED_LIMIT, Cooling, number_or_schedule
 from strop.store import Cell, Folder, Run
 from strop.tasks import TASKS, Task, ready
 from strop.tasks.cell_grades import grade_cell
@@ -212,7 +213,9 @@ def run_task(
     record = TASKS.find(task, where="`task`") if isinstance(task, str) else task
     sources, asked = _several(checkpoints), _Asked(**given)
     asked.check()
-    limit = _limited(record, asked.limit)
+    limit = count = len(record.all_items())
+    if asked.limit is not None:
+        limit = min(whole_number("limit", asked.limit, 1, OUTPUT_LIMIT), count)
     bounded_outputs([asked.seeds * limit * len(asked.taus())])
     length = asked.length
     length = record.length if length is None else whole_number("length", length, 1, MOST_LENGTH + 1)
@@ -318,10 +321,3 @@ def find_checkpoint(source: str | os.PathLike[str], revision: str | None = None)
         ServerAddress.parse(str(source))
     else:
         locate(source, revision)
-
-
-def _limited(task: Task, limit: int | None) -> int:
-    count = len(task.all_items())
-    if limit is None:
-        return count
-    return min(whole_number("limit", limit, 1, OUTPUT_LIMIT), count)

@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from strop.errors import unknown_name
-from strop.theory.accounting import RateProfile, entropy_of, entropy_profile
+from strop.theory.accounting import entropy_of, entropy_profile
 from strop.theory.sampler import LawProblem, PathLaw, gather, log_output
 from strop.theory.target import CONCENTRATIONS, Array, Target, closed, log_sum, temper, temper_slope
 from strop.theory.temperature import best_temperature, direction, kl_at
@@ -274,7 +274,7 @@ def price_optimal_grid(target: Target, rounds: int) -> Array:
     if rounds == 1:
         return closed([])
     h = entropy_profile(target)
-    start = _price_on_mesh(h, rounds)
+    start = price_on_mesh(h, rounds)
     slope = h.polynomial.deriv()
 
     def price(inner: Array) -> tuple[float, Array]:
@@ -337,7 +337,7 @@ def error_and_gradient(
     return error, np.concatenate(parts)
 
 
-def _price_on_mesh(h: RateProfile, rounds: int, mesh: int = 256) -> Array:
+def price_on_mesh(h: Callable[[Array], Array], rounds: int, mesh: int = 256) -> Array:
     """The best inner points among j / mesh: cost[j] is the least sum that reaches point j."""
     points = np.linspace(0.0, 1.0, mesh + 1)
     step = (points[None, :] - points[:, None]) * h(points)[:, None]

@@ -39,7 +39,7 @@ from torch import Tensor, nn
 
 from strop.checkpoints.config import DiTShape
 from strop.checkpoints.layout import Layout, flat_names, write_checkpoint
-from strop.checkpoints.transformer import TransformerShape
+from strop.checkpoints.transformer import FIELDS, TransformerShape
 from strop.denoisers.bd3lm import layout
 from strop.denoisers.dit import ROTARY_BASE, Block, DiT
 from strop.denoisers.llada import RELEASE, stored_name
@@ -332,7 +332,11 @@ def save_network(
         shape, prefix = module.network.shape, "backbone."
         config = flat_names(shape) if module.block is None else layout(shape, module.block).config
     elif isinstance(module, BothWays):
-        config = RELEASE.written(_shape(module), end_of_text)
+        own = module.network.config
+        fields = {ours: getattr(own, theirs) for ours, theirs in FIELDS.items()}
+        theta = float(own.rope_parameters["rope_theta"])
+        shape = TransformerShape(**fields, rope_theta=theta, mask_id=module.mask_id)
+        config = RELEASE.written(shape, end_of_text)
         tensors = {stored_name(key): value for key, value in tensors.items()}
     else:
         config = _causal_config(module.network.config)
@@ -360,22 +364,6 @@ def _causal_config(config: Any) -> dict[str, Any]:
     whole = {**config.to_dict(), "architectures": [LlamaForCausalLM.__name__], "dtype": "float32"}
     whole.pop("_name_or_path", None)  # where it was read from is nobody's business
     return whole
-
-
-def _shape(module: BothWays) -> TransformerShape:
-    config = module.network.config
-    return TransformerShape(
-        vocab_size=config.vocab_size,
-        length=config.max_position_embeddings,
-        width=config.hidden_size,
-        n_blocks=config.num_hidden_layers,
-        n_heads=config.num_attention_heads,
-        n_kv_heads=config.num_key_value_heads,
-        mlp_width=config.intermediate_size,
-        norm_eps=config.rms_norm_eps,
-        rope_theta=float(config.rope_parameters["rope_theta"]),
-        mask_id=module.mask_id,
-    )
 
 
 def begin_with(module: Trainable, source: str, codec: TextCodec) -> str:

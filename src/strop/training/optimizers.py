@@ -34,8 +34,8 @@ from torch.distributed.checkpoint.state_dict import (
 )
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
+from strop.denoisers.device import resolve_device
 from strop.denoisers.dit import Block
-from strop.denoisers.load import resolve_device
 from strop.errors import UserError, unknown_name
 from strop.training.spec import TrainSpec
 

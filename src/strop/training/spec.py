@@ -15,7 +15,7 @@ from typing import Any, Literal, Self
 from pydantic import model_validator
 
 from strop.errors import UserError, unknown_name
-from strop.spec import Spec
+from strop.spec.value import Spec
 from strop.store import read_mark
 from strop.store.documents import load_yaml
 

@@ -20,7 +20,7 @@ from typing import Any
 from strop.disk import disk, locked
 from strop.errors import UserError
 from strop.rng import derive_seed
-from strop.spec import SamplerSpec
+from strop.spec.generator import SamplerSpec
 from strop.tuning.race import Arm, Measure, Race, Rules
 from strop.tuning.space import Axis, Space
 

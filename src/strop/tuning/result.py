@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from strop.measure.metric import Number
-from strop.spec import OperatingPoint, SamplerSpec
+from strop.spec.generator import OperatingPoint, SamplerSpec
 from strop.table import Column, Table
 from strop.tuning.choice import hashed
 from strop.tuning.gain import Gain

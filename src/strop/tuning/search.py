@@ -21,8 +21,9 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from strop.errors import UserError
 from strop.measure.metric import Number
-from strop.records import SAMPLERS, default_sampler
-from strop.spec import GeneratorSpec, SamplerSpec
+from strop.records.family import default_sampler
+from strop.records.sampler import SAMPLERS
+from strop.spec.generator import GeneratorSpec, SamplerSpec
 from strop.stats.interval import Interval
 from strop.stats.jackknife import jackknife
 from strop.tuning.race import Arm, Drawn, Limit, Race, Rules, guard_limits
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
     from strop.engine.plan import Progress
     from strop.measure.cells import Scorers
     from strop.measure.guard import Guard
-    from strop.prompts import Canvases
+    from strop.prompts.canvas import Canvases
 
 BUDGET = 512
 USUAL = ("temperature=0.6:1.1", "precision=float64,float32")

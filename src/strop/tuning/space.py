@@ -19,8 +19,9 @@ from typing import Any
 
 from strop.bounds import MOST_VALUES, bounded
 from strop.errors import UserError, unknown_name
-from strop.records import SAMPLERS, default_sampler
-from strop.spec import SamplerSpec, check_family, swept
+from strop.records.family import default_sampler
+from strop.records.sampler import SAMPLERS
+from strop.spec.generator import SamplerSpec, check_family, swept
 
 DIGITS = 3
 """Significant digits of a proposed number: settings that people can write down."""

@@ -17,18 +17,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from strop.assets import CHECKPOINT, EMBEDDED
+from strop.assets import CHECKPOINT
 from strop.errors import UserError, unknown_name
 from strop.measure.guard import MARKS
 from strop.measure.metric import PERPLEXITY, Number
-from strop.records import FAMILIES, SAMPLERS, reads_as
+from strop.records.family import FAMILIES, reads_as
+from strop.records.sampler import SAMPLERS
 from strop.rng import derive_seed
-from strop.spec import MetricSpec, OperatingPoint
+from strop.spec.generator import OperatingPoint
+from strop.spec.measure import MetricSpec
 from strop.table import Column, Pivot, Table
 from strop.tuning.choice import RULES, Selection, choose, hashed, write_selection
 from strop.tuning.gain import GOALS, WITHIN, Decision, Gain, decide, family_level, gain, spec_file
 from strop.verbs import parameters
-from strop.verbs.paper import BUDGETS, OWN, PUBLIC, PaperItem, RowByRow
+from strop.verbs.paper import BUDGETS, RowByRow, item
 from strop.verbs.points import (
     POINT_COLUMNS,
     TEMPERATURES,
@@ -428,25 +430,6 @@ def _beside(*tables: str) -> Any:
     return table
 
 
-_PAPER = {"fresh": False, "evaluator": "gpt2"}
-_CORNERS = {"axis": {"temperature": (1.0, 0.9, 0.85)}, **_PAPER}
-_SMALL = {"evaluator": None, "n": (32,)}
-
-
-def _grid(name: str, told: str, config: str, smoke: str, n: int) -> PaperItem:
-    return PaperItem(
-        f"grid-{name}",
-        (f"grid-{name}",),
-        f"seven temperatures, two precisions, 11 budgets: {told}",
-        f"a checkpoint of your own ({OWN.format(config)}), gpt2, a GPU",
-        _beside(f"grid-{name}"),
-        {name.rpartition("-")[2]: None},
-        {name.rpartition("-")[2]: smoke},
-        values={"grid": True, "steps": BUDGETS, "n": (n,), **_PAPER},
-        smoke_values={**_SMALL, "steps": (4, 16, 64), "n": (16,)},
-    )
-
-
 STUDY = Study(
     name="audit",
     title="How much of a checkpoint's few-step gap is its sampler?",
@@ -512,48 +495,11 @@ STUDY = Study(
         "strop audit --prompts prompts.jsonl --length 64 --steps 16 -n 64 -o runs/answers-audit",
     ),
     items=(
-        PaperItem(
-            "headline",
-            ("headline",),
-            "the four corners on the public checkpoint",
-            f"{PUBLIC}, gpt2, a GPU",
-            _beside("headline"),
-            {"public": PUBLIC},
-            {"public": CHECKPOINT},
-            values={**_CORNERS, "steps": (16, 64, 256, 1024)},
-            smoke_values={**_SMALL, "steps": (4, 16, 64)},
+        *(item(one, _beside(one)) for one in ("headline", "headline-full")),
+        item("sweep", _beside("headline", "headline-full")),
+        *(
+            item(one, _beside(one))
+            for one in ("grid-small-late", "grid-small-early", "grid-tiny-late")
         ),
-        PaperItem(
-            "headline-full",
-            ("headline-full",),
-            "the same at every budget; three checkpoints, of which one is public",
-            f"{PUBLIC}, gpt2, a GPU; --checkpoint late=PATH or early=PATH for the others",
-            _beside("headline-full"),
-            {"public": PUBLIC},
-            {"public": CHECKPOINT},
-            roles=("public", "early", "late"),
-            values={**_CORNERS, "steps": (1, 2, 8, 32, 128, 512, 1024, 2048)},
-            smoke_values={**_SMALL, "steps": (1, 2, 8, 32)},
-        ),
-        PaperItem(
-            "sweep",
-            ("headline", "headline-full"),
-            "the sweep from which the setting was chosen: 7 temperatures, 2 precisions, 12 budgets",
-            f"{PUBLIC}, gpt2, a GPU",
-            _beside("headline", "headline-full"),
-            {"public": PUBLIC},
-            {"public": CHECKPOINT},
-            values={"grid": True, "n": (128,), **_PAPER},
-            smoke_values={**_SMALL, "steps": (4, 16), "n": (8,)},
-        ),
-        _grid("small-late", "MDLM-Small after 914,672 steps", "mdlm-small", CHECKPOINT, 128),
-        _grid(
-            "small-early",
-            "MDLM-Small after 20,788 steps",
-            "mdlm-small",
-            EMBEDDED + "tales-early",
-            128,
-        ),
-        _grid("tiny-late", "MDLM-Tiny", "mdlm-tiny", EMBEDDED + "tales-tiny", 256),
     ),
 )

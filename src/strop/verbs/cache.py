@@ -18,8 +18,9 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from strop.errors import UserError, unknown_name
-from strop.records import SAMPLERS
-from strop.spec import CheckpointSpec, OperatingPoint, SamplerSpec, Spec
+from strop.records.sampler import SAMPLERS
+from strop.spec.generator import CheckpointSpec, OperatingPoint, SamplerSpec
+from strop.spec.value import Spec
 from strop.table import Column, Table
 from strop.verbs import graded, parameters
 from strop.verbs.points import load, points
@@ -82,7 +83,7 @@ def random_llada(directory: Path, *, seed: int = 0, family: str = "llada") -> Pa
     trained, with the embedded model's tokenizer."""
     from strop.checkpoints.config import SHAPES
     from strop.checkpoints.layout import write_random
-    from strop.records import FAMILIES
+    from strop.records.family import FAMILIES
     from strop.registry import resolve
 
     layout = FAMILIES[family].layout
@@ -138,7 +139,8 @@ def _prompts(
         problems = canvases_of_task(model, grader.entrant, grader.task, length).prompts
         return tuple(tuple(t for t in one.given if t is not None) for one in problems)
     from strop.assets import HELD_OUT
-    from strop.prompts import PromptReader, PromptSet, resolve
+    from strop.prompts.canvas import PromptReader, resolve
+    from strop.prompts.rows import PromptSet
 
     if ask["prompts"] is not None:
         found = PromptSet.read(ask["prompts"])

@@ -7,7 +7,7 @@ together), or cannot be told: few outputs must not pass for agreement.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from strop.assets import EMBEDDED, ROOT, known_models
 from strop.errors import CheckFailed, UserError
 from strop.rng import derive_seed
-from strop.spec import OperatingPoint, SamplerSpec
+from strop.spec.generator import OperatingPoint, SamplerSpec
 from strop.stats.interval import LEVEL, Interval
 from strop.stats.published import Gap, gap, holm, verdicts
 from strop.table import Column, Table
@@ -37,6 +37,10 @@ FEW = (16, 64)
 """Budgets of a paper's table that are drawn unless others are named: they are cheap."""
 NUMBERS = {"perplexity": 0.05, "entropy": 0.005}
 """What is compared, and half a unit of its last printed digit."""
+LEAST = {"perplexity": 1.0, "entropy": 0.0}
+TOLD: dict[str, type] = dict.fromkeys(("checkpoint", "evaluator", "sha256", "weights"), str)
+TOLD |= {"evaluator_sha256": str, "parameters": int, "outputs": int, "length": int}
+"""What a card says for all of its rows, and what each must be."""
 CELL = ("steps", "temperature", "precision")
 SMALL = EMBEDDED + "tales-tiny"
 COLUMNS = (
@@ -121,6 +125,14 @@ def _card(table: paper.PaperTable) -> Published:
             expected="settings: checkpoint, evaluator, outputs; columns: "
             + ", ".join((*CELL, *NUMBERS)),
         )
+    if wrong := next(_unusable(table), None):
+        raise UserError(
+            "The published numbers cannot be compared with.",
+            where=table.id,
+            got=wrong,
+            expected="rows of perplexities from 1 and entropies from 0, each cell once, errors "
+            "above 0; whole numbers above 0 for outputs, length, parameters; words for the rest",
+        )
     facts = {
         k: told[k] for k in ("sha256", "weights", "parameters", "evaluator_sha256") if k in told
     }
@@ -129,6 +141,24 @@ def _card(table: paper.PaperTable) -> Published:
     }
     span = told.get("span", "first-document")
     return Published(told["checkpoint"], told["evaluator"], span, told.get("length"), facts, cells)
+
+
+def _unusable(table: paper.PaperTable) -> Iterator[str]:
+    """What on a card is no number or name of its kind."""
+    for name, kind in TOLD.items():
+        value = table.settings.get(name)
+        unlike = type(value) is not kind or not value or (kind is int and value < 0)
+        if value is not None and unlike:
+            yield f"{name}: {value!r}"
+    cells = [tuple(row[k] for k in CELL) for row in table.records()]
+    if len(set(cells)) < max(1, len(cells)):
+        yield "no rows" if not cells else "a cell twice"
+    for cell, row in zip(cells, table.records(), strict=True):
+        for name, least in LEAST.items():
+            error = row.get(f"{name}_error")
+            numbers = type(row[name]) in (int, float) and type(error) in (int, float, type(None))
+            if not numbers or row[name] < least or (error is not None and error <= 0):
+                yield f"{name} {row[name]!r}, error {error!r}, at {cell}"
 
 
 def _wanted(ask: Ask) -> Published:
@@ -236,23 +266,37 @@ def _files(mine: Published, model: Any, ask: Ask) -> list[dict[str, Any]]:
     network = getattr(model, "network", None)
     size = None if network is None else sum(p.numel() for p in network.parameters())
     evaluator = ask.evaluator.spec
+    folder = Path(ask["evaluator"]).expanduser()
     told = mine.facts
     said = {
         "SHA-256 of the weights": (_short(told.get("sha256")), _short(model.spec.sha256)),
         "weights": (told.get("weights"), model.spec.weights),
         "parameters": (told.get("parameters"), size),
         "tokens": (mine.length, model.length),
-        "evaluator": (mine.evaluator, evaluator.name),
+        "evaluator": (mine.evaluator, folder if folder.is_dir() else evaluator.name),
         "SHA-256 of the evaluator": (
             _short(told.get("evaluator_sha256")),
             _short(evaluator.sha256),
         ),
     }
-    rows = []
-    for what, (wanted, found) in said.items():
-        verdict = "not published" if wanted is None else "agrees" if wanted == found else "differs"
-        rows.append({"what": what, "published": wanted, "found": found, "verdict": verdict})
-    return rows
+    return [
+        {
+            "what": what,
+            "published": wanted,
+            "found": str(found) if isinstance(found, Path) else found,
+            "verdict": _file_verdict(wanted, found),
+        }
+        for what, (wanted, found) in said.items()
+    ]
+
+
+def _file_verdict(wanted: Any, found: Any) -> str:
+    """A directory on this machine has no public name: the numbers say what it holds."""
+    if wanted is None:
+        return "not published"
+    if found is None or isinstance(found, Path):
+        return "cannot tell"
+    return "agrees" if wanted == found else "differs"
 
 
 def _short(digest: str | None) -> str | None:

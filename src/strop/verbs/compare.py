@@ -16,16 +16,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from strop.assets import CHECKPOINT
-from strop.comparing import Comparison, Level, SideVerdict, common_length, compare
-from strop.comparing.compare import MARGIN
+from strop.comparing.compare import MARGIN, Comparison, compare
 from strop.comparing.diversity import Diversity, held_out_diversity
 from strop.comparing.figure import draw
 from strop.comparing.frontier import FEWEST
+from strop.comparing.levels import Level
 from strop.comparing.outputs import SPACE, Named, SideOutputs, is_causal, named, told_at
 from strop.comparing.result import Budget, SideAtBudget, result
+from strop.comparing.scored import common_length
 from strop.comparing.verdict import SMOKE as TOO_SMALL
+from strop.comparing.verdict import SideVerdict
 from strop.errors import UserError
-from strop.spec import SamplerSpec
+from strop.spec.generator import SamplerSpec
 from strop.tuning.search import BUDGET
 from strop.tuning.space import parse
 from strop.verbs import parameters

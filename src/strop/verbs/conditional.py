@@ -21,8 +21,8 @@ from strop.stats.interval import value_of
 from strop.table import Column, Table
 from strop.verbs import paper, parameters
 from strop.verbs.answers import Answers, answers_of, paired, sides_of_runs
-from strop.verbs.entrants import DIFFUSION, FOLDER, PAPER_TASKS, TASK_PARAMETERS, answer_tasks
-from strop.verbs.paper import PaperItem, beside
+from strop.verbs.entrants import FOLDER, PAPER_TASKS, TASK_PARAMETERS, answer_tasks
+from strop.verbs.paper import beside, item
 from strop.verbs.points import judge_texts
 from strop.verbs.result import Result
 from strop.verbs.study import Sources, Study
@@ -324,16 +324,5 @@ STUDY = Study(
         "strop study conditional --smoke -o runs/judged",
         "strop study conditional RUN_A RUN_B -o runs/judged",
     ),
-    items=(
-        PaperItem(
-            NAME,
-            (NAME,),
-            "judged quality of LLaDA's and Dream's greedy answers against success",
-            "both checkpoints, a judge's endpoint (afterwards: strop groupeval judge "
-            "OUT/groupeval/TASK), a GPU",
-            _beside,
-            DIFFUSION,
-            {"LLaDA-8B-Instruct": EMBEDDED + "sums", "Dream-v0-Base-7B": EMBEDDED + "sums-ar"},
-        ),
-    ),
+    items=(item(NAME, _beside),),
 )

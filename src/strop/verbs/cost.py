@@ -14,12 +14,14 @@ from typing import TYPE_CHECKING, Any
 
 from strop.assets import CHECKPOINT
 from strop.errors import StropError
-from strop.records import SAMPLERS, default_sampler
-from strop.spec import CellSpec, CheckpointSpec, GeneratorSpec, SamplerSpec, Spec
+from strop.records.family import default_sampler
+from strop.records.sampler import SAMPLERS
+from strop.spec.generator import CellSpec, CheckpointSpec, GeneratorSpec, SamplerSpec
+from strop.spec.value import Spec
 from strop.stats.interval import Interval, value_of
 from strop.table import Column, Table
 from strop.verbs import paper, parameters
-from strop.verbs.paper import BUDGETS, PUBLIC, PaperItem, beside
+from strop.verbs.paper import beside, item
 from strop.verbs.points import SHARPENED, budgets, chosen_points
 from strop.verbs.result import Result
 from strop.verbs.study import Sources, Study
@@ -71,7 +73,7 @@ class CostCell(Spec):
 def _run(ask: Ask) -> Result:
     from strop.denoisers import load_model
     from strop.denoisers.base import usable_length
-    from strop.denoisers.load import resolve_device
+    from strop.denoisers.device import resolve_device
     from strop.engine.plan import WORKERS
     from strop.engine.provenance import new_session
 
@@ -364,17 +366,5 @@ STUDY = Study(
         f"strop sample {ask.sources[0]} --temperature 0.9 -o {quoted(ask.out)}-sharpened"
     ),
     examples=("strop study cost --steps 4,16 -o runs/cost",),
-    items=(
-        PaperItem(
-            "cost",
-            ("cost",),
-            "memory and seconds per sequence, dense and fast",
-            f"{PUBLIC}, a GPU (the paper's is an H100)",
-            _beside,
-            {"public": PUBLIC},
-            {"public": CHECKPOINT},
-            values={"steps": BUDGETS},
-            smoke_values={"steps": (4, 16)},
-        ),
-    ),
+    items=(item("cost", _beside),),
 )

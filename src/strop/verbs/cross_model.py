@@ -18,12 +18,14 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
 
 from strop.assets import CHECKPOINT
-from strop.records import FAMILIES, SAMPLERS
-from strop.spec import MOST_STEPS, OperatingPoint, SamplerSpec
+from strop.records.family import FAMILIES
+from strop.records.sampler import SAMPLERS
+from strop.spec.generator import OperatingPoint, SamplerSpec
+from strop.spec.value import MOST_STEPS
 from strop.stats.interval import Interval, value_of
 from strop.table import Column, Pivot, Table
 from strop.verbs import families, groupeval, paper, parameters, posterior, study
-from strop.verbs.paper import PaperItem, RowByRow
+from strop.verbs.paper import RowByRow, item
 from strop.verbs.points import POINT_COLUMNS, guard_notes, load, measure_cells, named_points
 from strop.verbs.result import Result
 from strop.verbs.study import SMOKE_NOTE, Sources, Study
@@ -50,7 +52,7 @@ COLUMNS = (
 )
 SMALL_NOTE = (
     "The families are the embedded model in their layouts; DUO was never trained for its noise, "
-    "and the discriminator has random weights."
+    "both of its rows are one checkpoint, and the discriminator has random weights."
 )
 
 
@@ -150,7 +152,8 @@ def _draw(result: Result) -> Figure:
         if guard["threshold"] is not None:
             axes[1].axhline(guard["threshold"], color=GREY, ls=(0, (1, 1)), lw=0.8)
             where = (0.01, guard["threshold"])
-            axes[1].annotate("guard", where, xycoords=("axes fraction", "data"), fontsize=6.5)
+            look: dict[str, Any] = {"xycoords": ("axes fraction", "data"), "fontsize": 6.5}
+            axes[1].annotate("guard", where, va="bottom", **look)
     budgets = {r["steps"] for r in rows if r["steps"] is not None}
     for one in axes if budgets else ():
         steps_axis(one, budgets)
@@ -181,14 +184,10 @@ STUDY = Study(
     ),
     examples=("strop study cross-model --smoke -o runs/families",),
     items=(
-        PaperItem(
+        item(
             NAME,
-            (NAME, "cross-model-entropy"),
-            "MDLM, sharpened and not, among its successors, and GPT-2",
-            "six public checkpoints, gpt2-large, a GPU",
             RowByRow("perplexity", (Column("model"), *POINT_COLUMNS, Column("finish")), outputs=40),
-            {name: one.source for name, one in families.MODELS.items()},
-            named=True,
+            sources={name: one.source for name, one in families.MODELS.items()},
         ),
     ),
 )
@@ -316,16 +315,10 @@ OVERVIEW = Study(
     runs=(*PANELS, CELLS),
     examples=("strop study overview --smoke -o runs/overview",),
     items=(
-        PaperItem(
+        item(
             "overview",
-            ("overview",),
-            "the three findings in one figure",
-            "six public checkpoints, gpt2 and gpt2-large, held-out text of OpenWebText, a judge's "
-            "endpoint, a GPU",
             _ranges,
-            {name: one.source for name, one in families.MODELS.items()},
-            named=True,
-            flags="--held-out FILE",
+            sources={name: one.source for name, one in families.MODELS.items()},
         ),
     ),
 )

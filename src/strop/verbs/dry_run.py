@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any
 
 from strop.engine.plan import Elsewhere, planning
 from strop.errors import UserError
-from strop.records import SAMPLERS
-from strop.spec import CellSpec, SamplerSpec
+from strop.records.sampler import SAMPLERS
+from strop.spec.generator import CellSpec
 from strop.table import Column, Table, duration
 from strop.verbs.result import Result
 from strop.verbs.verb import Ask
@@ -29,8 +29,6 @@ if TYPE_CHECKING:
 
 SECONDS = 3.0
 """How long the trial of a checkpoint takes, about."""
-STEPS = 4
-"""Updates of the trial: what a network call costs does not depend on how many there are."""
 COLUMNS = (
     Column("checkpoint"),
     Column("steps", "M", help="Configured updates."),
@@ -74,7 +72,7 @@ def dry_run(ask: Ask) -> Result:
     for draw in planned:
         key = id(draw.denoiser), draw.cells[0].cell.generator.sampler.implementation
         if key not in paces:
-            paces[key] = pace(draw)
+            paces[key] = draw.pace(SECONDS)
         rows += _rows(draw, paces[key])
     facts: dict[str, Any] = {
         name: sum(row[name] for row in rows) for name in ("cells", "outputs", "calls", "seconds")
@@ -240,32 +238,3 @@ def calls(cell: CellSpec) -> float:
     if sampler.implementation == "fast" and record.grid and record.baseline is None:
         return steps * (1 - (1 - 1 / steps) ** length)
     return float(steps)
-
-
-def pace(draw: Planned, seconds: float = SECONDS) -> float:
-    """Seconds per output and network call, from batches that grow until the time is used up."""
-    from strop.draw import sample_cells
-
-    one = draw.cells[0]
-    sampler = _trial_sampler(one.cell.generator.sampler)
-    length = None if draw.canvases is not None else one.cell.generator.length
-    most, size, began = max(1, min(one.n, one.size)), 1, time.monotonic()
-    while True:
-        start = time.monotonic()
-        [pool] = sample_cells(
-            draw.denoiser, [sampler], n=size, length=length, canvases=draw.canvases
-        )
-        took = time.monotonic() - start
-        if size == most or time.monotonic() - began + 2 * took > seconds:
-            return took / max(int(pool.nfe.sum()), 1)
-        size = min(2 * size, most)
-
-
-def _trial_sampler(sampler: SamplerSpec) -> SamplerSpec:
-    """With few updates, where the sampler can have few."""
-    if SAMPLERS[sampler.name].causal or sampler.grid != "uniform" or sampler.steps <= STEPS:
-        return sampler
-    try:
-        return SamplerSpec(**{**sampler.model_dump(), "steps": STEPS})
-    except UserError:  # blocks that need more
-        return sampler

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from strop.engine.plan import all_parts
 from strop.verbs import parameters
+from strop.verbs.paper import declared
 from strop.verbs.points import load
 from strop.verbs.verb import Ask, Parameter
 
@@ -23,16 +24,7 @@ if TYPE_CHECKING:
 FOLDER = "tasks"
 PAPER_TASKS = ("gsm8k", "humaneval")
 BLOCK = 32
-DIFFUSION = {
-    "LLaDA-8B-Instruct": "GSAI-ML/LLaDA-8B-Instruct",
-    "Dream-v0-Base-7B": "Dream-org/Dream-v0-Base-7B",
-}
-CAUSAL = {
-    "Llama-3.1-8B-Instruct": "meta-llama/Llama-3.1-8B-Instruct",
-    "Ministral-3-8B-Instruct": "mistralai/Ministral-3-8B-Instruct-2512-BF16",
-    "Qwen3.5-9B": "Qwen/Qwen3.5-9B",
-    "Gemma-4-12B-it": "google/gemma-4-12B-it",
-}
+DIFFUSION: dict[str, str] = declared()["large-models"]["sources"]
 BASELINE = "baseline"
 PROTOCOLS: dict[str, dict[str, dict[str, Any]]] = {
     BASELINE: {
@@ -128,7 +120,7 @@ def _label(results: Results, model: Model) -> str:
 
 def protocol(name: str, model: Model, task: str) -> dict[str, Any]:
     """How a model is asked; a causal one, or one of no public mode, by its temperature alone."""
-    from strop.records import SAMPLERS
+    from strop.records.sampler import SAMPLERS
     from strop.tasks import TASKS
 
     known = PROTOCOLS[name].get(model.spec.family)

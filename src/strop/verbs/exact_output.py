@@ -18,12 +18,13 @@ from typing import TYPE_CHECKING, Any
 
 from strop.engine.plan import all_parts
 from strop.errors import UserError
-from strop.spec import OperatingPoint, SpanPolicy
+from strop.spec.generator import OperatingPoint
+from strop.spec.measure import SpanPolicy
 from strop.table import Column, Table
 from strop.verbs import paper, parameters, points
 from strop.verbs.families import CHECKPOINTS, MODELS, named_sources, run_folder, smoke_sources
 from strop.verbs.groupeval import PRIMARY, RUBRIC, contrast
-from strop.verbs.paper import PaperItem, beside
+from strop.verbs.paper import beside, item
 from strop.verbs.result import Result
 from strop.verbs.study import SMOKE_NOTE, Sources, Study
 from strop.verbs.verb import Ask, Parameter
@@ -46,12 +47,12 @@ EVALUATORS = ("gpt2-large", "Qwen/Qwen3-8B-Base")
 POLICIES: tuple[SpanPolicy, ...] = ("full-stream", "first-document")
 """The first is the primary one."""
 AGGREGATES = ("pooled", "macro", "bits_per_byte")
+"""Token-pooled, mean over outputs, per byte; the first is the primary one."""
 RULE = ("evaluator", "policy", "aggregate")
 MACRO = (
     "macro is exp of the mean over outputs of their mean loss per token; the paper does not define "
     "its macro average"
 )
-"""Token-pooled, mean over outputs, per byte; the first is the primary one."""
 PAPER_COLUMNS = {"gpt2-large": "gpt2_large_ratio", "Qwen/Qwen3-8B-Base": "qwen_ratio"}
 JUDGED = "groupeval"
 
@@ -222,7 +223,9 @@ def _comparisons(
     """The ratio table: likelihood and judged quality of the first generator against the second."""
     from strop.stats.resample import ratio
 
-    printed = paper.table("groupeval-exact").by("steps", "sampler")
+    # The paper's numbers are of its own two generators.
+    ours = tuple(names) == NAMES
+    printed = paper.table("groupeval-exact").by("steps", "sampler") if ours else {}
     rows = []
     for m, setting in sorted({(place.steps, place.setting) for place in pools}):
         pair = [Place(m, setting, name) for name in names]
@@ -477,13 +480,19 @@ def _beside(result: Result, _: Ask, roles: Mapping[str, str]) -> Table:
         for name, one in row["ratios"].items():
             told = {"paper": one["paper"], "measured": one["ratio"]}
             rows.append({**where, "by": name, **told})
-        if row["paper"]:
-            rows.append({**where, "by": "GEQ GPT-OSS (paper)", "paper": row["paper"]["difference"]})
+        if said := row["paper"]:
+            geq = paper.with_interval(said)["difference"]
+            rows.append({**where, "by": "GEQ GPT-OSS (paper)", "paper": geq})
+            rows.append({**where, "by": "GED GPT-OSS (paper)", "paper": said["ged_difference"]})
         for judge, one in row["judged"].items():
             rows.append({**where, "by": f"GEQ {judge} (here)", "measured": one["difference"]})
+            ged = one["ged"][0] - one["ged"][1]
+            rows.append({**where, "by": f"GED {judge} (here)", "measured": ged})
     rows = [{"paper": None, "measured": None, **row} for row in rows]
-    unit = "perplexity, MDLM over DiDi-Instruct; GEQ, MDLM minus DiDi-Instruct"
-    return beside(unit, (Column("steps", "M"), Column("setting"), Column("by")), rows)
+    unit = "perplexity, MDLM over DiDi-Instruct; GEQ and GED, MDLM minus DiDi-Instruct"
+    keys = (Column("steps", "M"), Column("setting"), Column("by"))
+    outputs = paper.table("groupeval-exact").settings["outputs_per_cell"]
+    return beside(unit, keys, rows, outputs=outputs, log=True)
 
 
 STUDY = Study(
@@ -517,16 +526,5 @@ STUDY = Study(
     runs=(CHECKPOINTS, JUDGED, *map(run_folder, MODELS)),
     next=points.judge_command,
     examples=("strop study exact-output --smoke -o runs/exact",),
-    items=(
-        PaperItem(
-            NAME,
-            ("groupeval-exact",),
-            "the same outputs under two evaluators and a judge",
-            "MDLM's and DiDi-Instruct's files, gpt2-large, Qwen/Qwen3-8B-Base, a judge's endpoint "
-            "(afterwards: strop groupeval judge OUT/groupeval), a GPU",
-            _beside,
-            {name: MODELS[name].source for name in NAMES},
-            named=True,
-        ),
-    ),
+    items=(item(NAME, _beside, sources={name: MODELS[name].source for name in NAMES}),),
 )

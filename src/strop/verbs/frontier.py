@@ -12,7 +12,7 @@ from strop.assets import CHECKPOINT
 from strop.table import Column
 from strop.verbs import paper, parameters, points
 from strop.verbs.families import CHECKPOINTS, MODELS, PROTOCOL, small_checkpoints
-from strop.verbs.paper import BUDGETS, PUBLIC, PaperItem, RowByRow
+from strop.verbs.paper import BUDGETS, RowByRow, item
 from strop.verbs.result import Result
 from strop.verbs.sharpened import below_guard
 from strop.verbs.study import SMOKE_NOTE, Sources, Study
@@ -122,11 +122,8 @@ STUDY = Study(
     runs=RUNS,
     examples=("strop study frontier --steps 8,64 --temperature 0.8,0.9,1.0 -n 32 -o runs/front",),
     items=(
-        PaperItem(
+        item(
             "frontier",
-            ("frontier",),
-            "perplexity and entropy against temperature (numbers at .85, .9 and 1 are printed)",
-            f"{PUBLIC}, gpt2, a GPU",
             RowByRow(
                 "perplexity",
                 points.POINT_COLUMNS,
@@ -134,10 +131,6 @@ STUDY = Study(
                 {"checkpoint": "public"},
                 model="MDLM-Small",
             ),
-            {"public": PUBLIC},
-            {"public": CHECKPOINT},
-            values={"precision": ("float32",), "evaluator": "gpt2"},
-            smoke_values={"steps": (8, 64), "n": 32, "evaluator": None},
         ),
     ),
 )
@@ -209,13 +202,10 @@ DIDI_GRIDS = Study(
     runs=(CHECKPOINTS, *GRIDS),
     examples=("strop study didi-grids --smoke --steps 8 --temperature 0.9,1.0 -o runs/didi",),
     items=(
-        PaperItem(
+        item(
             "didi-grids",
-            ("grid-didi-guided", "grid-didi-ancestral"),
-            "DiDi-Instruct with and without its reward: seven temperatures, two precisions",
-            "DiDi-Instruct's files, gpt2-large, a GPU",
             RowByRow("perplexity", (Column("sampler"), *points.POINT_COLUMNS), outputs=40),
-            {"DiDi-Instruct": DIDI},
+            sources={"DiDi-Instruct": DIDI},
         ),
     ),
 )

@@ -25,7 +25,7 @@ from strop.assets import ROOT
 from strop.errors import UserError
 from strop.table import Column, Table
 from strop.verbs import paper, parameters
-from strop.verbs.paper import PaperItem, RowByRow
+from strop.verbs.paper import RowByRow, item
 from strop.verbs.result import Result
 from strop.verbs.study import Sources, Study
 from strop.verbs.verb import Ask, Parameter
@@ -43,12 +43,12 @@ CURVE_POINTS = 25
 CHECKPOINTS = {"MDLM-Small": "mdlm", "DUO": "duo"}
 """Whose cells they are, by the names of the comparison across families."""
 SOURCE = (
-    "Source: Generative Frontiers (arXiv 2604.02718), public checkpoints of MDLM and DUO, "
+    "Generative Frontiers (arXiv 2604.02718), public checkpoints of MDLM and DUO, "
     "ancestral sampling, OpenWebText, 1,024 tokens. The source names neither the evaluator nor the "
     "number of outputs, so there are no intervals; nor the precision, taken as float64."
 )
 NOTES = (
-    SOURCE,
+    f"Source: {SOURCE}",
     "This DUO is not distilled. The paper's claim is about distilled DUO and DiDi-Instruct, with "
     "MDLM sharpened and the others not, from 64 steps on: a neighbouring question.",
 )
@@ -196,7 +196,7 @@ STUDY = Study(
     sources=Sources((), ""),
     parameters=(
         Parameter("steps", "Of the published budgets.", kind="ints", shown="all"),
-        Parameter("entropy", "Entropies in nats.", (5.0, 5.35, 5.5), "floats"),
+        Parameter("entropy", "Entropies in nats.", (5.0, 5.35, 5.5), "numbers"),
         parameters.FORCE,
     ),
     run=_run,
@@ -246,11 +246,8 @@ EXACT_REPAIR = Study(
     next=lambda _: "strop theory figure -o figures",
     examples=("strop study exact-repair -o runs/repair",),
     items=(
-        PaperItem(
+        item(
             REPAIR,
-            (REPAIR,),
-            "a perfect model of two bits, and of 280 random targets",
-            "nothing; figures: strop theory figure -o DIR",
             RowByRow(
                 "exact numbers, nothing sampled",
                 (Column("what"),),

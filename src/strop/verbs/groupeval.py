@@ -15,13 +15,12 @@ from collections.abc import Mapping, Sequence
 from itertools import combinations
 from typing import TYPE_CHECKING, Any, Literal
 
-from strop.assets import CHECKPOINT, EMBEDDED
+from strop.assets import CHECKPOINT
 from strop.errors import unknown_name
 from strop.groupeval.words import DIAGNOSTICS, FACTOR_COLUMNS, share
 from strop.table import Column, Table
 from strop.verbs import paper, parameters
-from strop.verbs.families import MODELS
-from strop.verbs.paper import PUBLIC, PaperItem, beside
+from strop.verbs.paper import beside, item
 from strop.verbs.points import (
     GROUP,
     SHARPENED,
@@ -389,18 +388,6 @@ def _named(row: Contrast, judge: str) -> dict[str, Any]:
     return {"judge": judge, "steps": row["steps"], **told, "within": None}
 
 
-def _item(
-    id: str, what: str, needs: str, beside: Any, tables: tuple[str, ...] = (), **more: Any
-) -> PaperItem:
-    """Of the public checkpoint unless it says another; in the paper's groups."""
-    usual = {"evaluator": "gpt2", "partition": parameters.PAPERS_GROUPS}
-    more = {"sources": {"public": PUBLIC}, "smoke": {"public": CHECKPOINT}, **more}
-    more |= {"values": usual | more.get("values", {})}
-    more |= {"smoke_values": {"evaluator": None} | more.get("smoke_values", {})}
-    return PaperItem(id, tables or (id,), what, needs, beside, **more)
-
-
-JUDGE = "a judge's endpoint (afterwards: strop groupeval judge OUT/groupeval)"
 STUDY = Study(
     name="groupeval",
     title="Judged quality and diversity, standard against sharpened",
@@ -423,30 +410,7 @@ STUDY = Study(
     next=judge_command,
     examples=("strop study groupeval --steps 16 -n 32 -o runs/judged",),
     items=(
-        _item(
-            "groupeval-main",
-            "perplexity, entropy, judged quality and diversity of the same pools (table 2A)",
-            f"{PUBLIC}, gpt2, {JUDGE}, a GPU",
-            _beside_main,
-            ("groupeval-main", "groupeval-diagnostics"),
-            values={"steps": (16, 64, 256, 1024)},
-            smoke_values={"steps": (16, 64)},
-        ),
-        _item(
-            "groupeval-mdlm",
-            "judged quality and diversity, standard against sharpened",
-            f"{PUBLIC}, {JUDGE}, a GPU",
-            _beside("groupeval-mdlm"),
-        ),
-        _item(
-            "groupeval-didi",
-            "the same for DiDi-Instruct, 40 outputs a cell",
-            "DiDi-Instruct's files, a judge's endpoint, a GPU",
-            _beside("groupeval-didi"),
-            sources={"DiDi-Instruct": MODELS["DiDi-Instruct"].source},
-            smoke={"DiDi-Instruct": EMBEDDED + "tales-early"},
-            values={"n": 40, "evaluator": "gpt2-large"},
-            smoke_values={"steps": (4, 16)},
-        ),
+        item("groupeval-main", _beside_main),
+        *(item(one, _beside(one)) for one in ("groupeval-mdlm", "groupeval-didi")),
     ),
 )

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from strop.errors import UserError
-from strop.spec import OperatingPoint, SamplerSpec
+from strop.spec.generator import OperatingPoint, SamplerSpec
 from strop.table import Column, Table
 from strop.verbs import parameters
 from strop.verbs.points import draw, load

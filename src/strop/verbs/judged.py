@@ -13,9 +13,11 @@ from strop.groupeval.words import (
     COPIED,
     FACTOR_COLUMNS,
     LARGEST,
+    NAMED,
     current_scores,
     decision,
     differences,
+    judged_sentence,
     share,
     sides_of,
 )
@@ -30,8 +32,6 @@ if TYPE_CHECKING:
 
 JUDGED = "A run directory (RUN@SERIES for one of its judges), or a .jsonl of judgments."
 SIDE = "RUN or FILE.jsonl, RUN@SERIES, and :CELL behind it for one cell."
-NAMED = 4
-"""Generators that a sentence names."""
 OFFLINE = (
     "The offline judge counts words and letters. It shows how everything works; its numbers are no "
     "evidence of quality."
@@ -257,19 +257,6 @@ def _table(judgments: Judgments, scores: dict[str, Any]) -> Table:
         for name, cell in cells.items()
     ]
     return Table(f"Judged by {who}", tuple(columns), rows)
-
-
-def judged_sentence(table: Table) -> str:
-    """What one judge found, in words."""
-    shown = {one.heading: one for one in table.columns if one.heading in ("GEQ", "GED")}
-    found = [
-        f"{row[table.columns[0].name]} has "
-        + " and ".join(f"{name} {one.entry(row).line}" for name, one in shown.items())
-        for row in table.rows[:NAMED]
-        if row.get("geq") is not None
-    ]
-    rest = f"; {len(table.rows) - NAMED} more in the table" if len(table.rows) > NAMED else ""
-    return f"{table.title}: {'; '.join(found) or 'nothing has a verdict yet'}{rest}."
 
 
 def _has(cell: dict[str, Any], name: str) -> bool:

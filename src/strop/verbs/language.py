@@ -7,7 +7,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 from strop.errors import CheckFailed
-from strop.spec import OUTPUT_LIMIT
+from strop.spec.value import OUTPUT_LIMIT
 from strop.table import plain
 from strop.verbs.parameters import SEED, argument
 from strop.verbs.result import Facts, Result, grid

@@ -14,7 +14,7 @@ from strop.assets import CHECKPOINT, EMBEDDED
 from strop.errors import UserError
 from strop.table import Column, Pivot, Table
 from strop.verbs import paper, parameters, points
-from strop.verbs.paper import BUDGETS, OWN, PaperItem, beside
+from strop.verbs.paper import beside, item
 from strop.verbs.result import Result
 from strop.verbs.study import Sources, Study
 from strop.verbs.verb import Ask, Parameter
@@ -155,22 +155,6 @@ def _beside(result: Result, ask: Ask, roles: Mapping[str, str]) -> Table:
     return beside("perplexity, more over less", keys, rows, outputs=128, log=True)
 
 
-def _item(
-    panel: str, what: str, needs: str, smoke: Mapping[str, str], fewer: Any, **small: Any
-) -> PaperItem:
-    return PaperItem(
-        f"less-is-more{panel}",
-        ("less-is-more",),
-        what,
-        needs,
-        _beside,
-        dict.fromkeys(smoke),
-        smoke,
-        values={"steps": BUDGETS, "n": 128, "n_less": fewer, "evaluator": "gpt2"},
-        smoke_values={**small, "n_less": None, "evaluator": None},
-    )
-
-
 STUDY = Study(
     name="less-is-more",
     title="Do more training and more weights help few-step generation?",
@@ -198,34 +182,5 @@ STUDY = Study(
     draw=_draw,
     runs=RUNS,
     examples=("strop study less-is-more --steps 2,8 -n 32 -o runs/less",),
-    items=(
-        _item(
-            "",
-            "both panels: longer training and more weights against few-step generation",
-            f"a late and an early MDLM-Small and an MDLM-Tiny ({OWN.format('mdlm-small')}), gpt2, "
-            "a GPU",
-            {"late": CHECKPOINT, "early": EARLY, "tiny": TINY},
-            (128, 256),
-            steps=(2, 4),
-            n=16,
-        ),
-        _item(
-            "-training",
-            "does longer training hurt few-step generation?",
-            f"a late and an early MDLM-Small ({OWN.format('mdlm-small')}), gpt2, a GPU",
-            {"late": CHECKPOINT, "early": EARLY},
-            None,
-            steps=(2, 4, 8),
-            n=32,
-        ),
-        _item(
-            "-size",
-            "does a larger model hurt few-step generation?",
-            "MDLM-Small and MDLM-Tiny of your own, gpt2, a GPU",
-            {"small": CHECKPOINT, "tiny": TINY},
-            (256,),
-            steps=(2, 4, 8),
-            n=32,
-        ),
-    ),
+    items=tuple(item(f"less-is-more{one}", _beside) for one in ("", "-training", "-size")),
 )

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from strop.assets import CHECKPOINT, HELD_OUT
-from strop.stats.interval import Interval
+from strop.stats.interval import LEVEL, Interval
 from strop.table import Column, Pivot, Table
 from strop.verbs import parameters
 from strop.verbs.result import Result
@@ -36,12 +36,12 @@ def _run(ask: Ask) -> Result:
     from strop.instruments.posterior import path_scores
     from strop.measure.heldout import read_rows
     from strop.samplers.machinery.grid import reveal_grid
-    from strop.spec import SamplerSpec
+    from strop.spec.generator import SamplerSpec
 
     file = Path(ask["held_out"] or HELD_OUT)
     model = load_denoiser(ask.sources[0], device=ask["device"], dtype=ask["dtype"])
     length = min(ask["length"], usable_length(model, None))
-    held = read_rows(file, model, length=length, most=ask["n"])
+    held = read_rows(file, model, length=length, most=ask["n"], least=2)
     taus = [float(tau) for tau in ask["temperature"]]
     rows = []
     for steps in ask["steps"]:
@@ -63,7 +63,7 @@ def _run(ask: Ask) -> Result:
     }
     notes = (
         "Every bound lies above the cross-entropy in the mean and falls towards it as paths grow; "
-        "one path is the posterior loss J. Intervals are over sequences, 95%, by normal quantiles.",
+        "one path is the posterior loss J. Intervals are Student's, over sequences, 95%.",
         "Draws are taken as exact (float64); a float32 draw has another law.",
     )
     return Result(ask.said(checkpoint=ask.sources[0]), table, facts=facts, notes=notes)
@@ -77,19 +77,20 @@ def _rows(
     found: PathScores, steps: int, taus: list[float], counts: tuple[int, ...], length: int
 ) -> list[dict[str, Any]]:
     """The first m paths of the most: what more paths change is not another draw."""
+    from strop.stats.jackknife import student
     from strop.theory.mpath import bound_from_scores
 
     curves = {
         m: bound_from_scores(found.lams, found.log_q[:, :, :m], found.slope[:, :, :m])
         for m in sorted({1, *counts})
     }
+    n = found.log_q.shape[1]
+    reach = student(LEVEL, n - 1) / length
     rows = []
     for m in counts:
         for k, tau in enumerate(taus):
-            value, half = curves[m].value[k] / length, 1.96 * curves[m].stderr[k] / length
-            bound = Interval(
-                value, value - half, value + half, n=found.log_q.shape[1], how="normal"
-            )
+            value, half = curves[m].value[k] / length, reach * curves[m].stderr[k]
+            bound = Interval(value, value - half, value + half, n=n, how="Student's t")
             rows.append(
                 {
                     "steps": steps,

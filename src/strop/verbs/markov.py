@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from strop.spec import SamplerSpec
+from strop.spec.generator import SamplerSpec
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from strop.errors import StropError
-from strop.spec import label
+from strop.spec.generator import label
 from strop.verbs.parameters import argument, out
 from strop.verbs.result import Result, grid
 from strop.verbs.verb import Ask, Verb, quoted

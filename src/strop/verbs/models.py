@@ -10,8 +10,8 @@ from typing import Any
 from strop.bounds import MOST_WEIGHTS, bounded
 from strop.disk import disk
 from strop.errors import UserError
-from strop.records import FAMILIES, default_sampler
-from strop.spec import OUTPUT_LIMIT
+from strop.records.family import FAMILIES, default_sampler
+from strop.spec.value import OUTPUT_LIMIT
 from strop.verbs.certify import STUDY as CERTIFY
 from strop.verbs.parameters import DEVICE, FAMILY, REVISION, SEED, WEIGHTS, argument, out
 from strop.verbs.result import Result, grid
@@ -185,6 +185,10 @@ def _documents(ask: Ask) -> Iterator[str]:
         raise UserError("Rows come from texts or from a dataset.", where="`texts`, `dataset`")
     if texts is not None and Path(texts).suffix == ".jsonl":
         every = plain_texts(Path(texts))
+        if not every:
+            raise UserError(
+                "The file holds no text.", where=texts, expected="JSON lines with `text`"
+            )
         yield from every[-last:] if last else every
         return
     path = None if texts is None else str(texts)

@@ -1,8 +1,8 @@
 """The paper's tables and figures: what it printed, and which study measures it again.
 
 One YAML file per table or figure in `assets/paper`. Rows are records: settings first, numbers
-after them, in the columns that the file names. A study's record lists the `PaperItem`s that it
-reproduces.
+after them, in the columns that the file names. `assets/reproduced.yaml` says what a run of each
+takes, and a study's record lists those `PaperItem`s that it reproduces.
 
 The paper's numbers beside what was measured: a table of both, and the usual way to fill it.
 """
@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 import yaml
-from pydantic import BaseModel, ConfigDict, model_validator
+from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 
 from strop.assets import ROOT
 from strop.errors import UserError, unknown_name
@@ -45,10 +45,14 @@ EXTRA = {
     "ged": "GED",
     "paper_best": "paper's best tau",
     "best": "best tau",
-    "within": "within the noise of both",
-    "elsewhere": "Generative Frontiers",
+    "within": "within noise",
+    "elsewhere": "elsewhere",
 }
 """What rows may have besides, and its heading."""
+NOISE = (
+    "within noise: whether paper and measured differ by no more than the 95% noise of both; where "
+    "the paper prints no interval, its numbers count as noisy as ours, by its number of outputs"
+)
 
 
 def beside(
@@ -135,7 +139,6 @@ class RowByRow:
 FOLDER = ROOT / "paper"
 PUBLIC = "kuleshov-group/mdlm-owt"
 """The only MDLM of the paper that was released."""
-OWN = "train it: strop train {0} -o runs/{0}"
 BUDGETS = tuple(2**k for k in range(11))
 """Of the printed grids; the sweep of the public checkpoint has 2,048 too."""
 
@@ -173,7 +176,7 @@ class PaperTable(BaseModel):
         stray = sorted(set(self.units) - set(self.columns))
         if wrong or stray or len(set(self.columns)) < len(self.columns):
             raise UserError(
-                "A table of the paper is damaged.",
+                "A table of printed numbers is damaged.",
                 where=self.id,
                 got=f"the row {wrong[0]}" if wrong else f"units of {stray} or a column twice",
                 expected="one value per column: " + ", ".join(self.columns),
@@ -230,22 +233,31 @@ def table(id: str) -> PaperTable:
     return read_table(path)
 
 
-def read_table(path: Path) -> PaperTable:
-    """A file of printed numbers; its id is the file's name."""
+def _loaded(path: Path) -> Any:
     # The loader in C, where there is one: the grids are long.
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    return yaml.load(path.read_text(encoding="utf-8"), Loader=loader)
+
+
+def read_table(path: Path) -> PaperTable:
+    """A file of printed numbers; its id is the file's name."""
     try:
-        found = PaperTable(**yaml.load(path.read_text(encoding="utf-8"), Loader=loader))
-    except (OSError, UnicodeDecodeError, TypeError, ValueError, yaml.YAMLError) as error:
+        found = PaperTable.model_validate(_loaded(path))
+    except (OSError, UnicodeDecodeError, ValueError, yaml.YAMLError) as error:
+        got = str(error).splitlines()[0]
+        if isinstance(error, ValidationError):
+            first = error.errors()[0]
+            place = ".".join(map(str, first["loc"][:3])) or "the file"
+            got = f"{place}: {first['input']!r}"
         raise UserError(
             "This is no table of printed numbers.",
             where=path,
-            got=str(error).splitlines()[0],
+            got=got,
             expected="a file such as those of strop/assets/published",
         ) from None
     if found.id != path.stem:
         raise UserError(
-            "A table of the paper is damaged.",
+            "A table of printed numbers is damaged.",
             where=path,
             got=found.id,
             expected=f"the id {path.stem}",
@@ -293,6 +305,25 @@ class PaperItem:
         missing = sum(one is None for one in self.sources.values())
         words = f"strop reproduce {self.id} -o runs/{self.id}" + " --checkpoint PATH" * missing
         return f"{words} {self.flags}".rstrip()
+
+
+@cache
+def declared() -> dict[str, dict[str, Any]]:
+    """What `assets/reproduced.yaml` says of every item."""
+    return _fixed(_loaded(ROOT / "reproduced.yaml"))
+
+
+def _fixed(content: Any) -> Any:
+    if isinstance(content, dict):
+        return {key: _fixed(value) for key, value in content.items()}
+    return tuple(content) if isinstance(content, list) else content
+
+
+def item(
+    id: str, beside: Callable[[Result, Ask, Mapping[str, str]], Table], **more: Any
+) -> PaperItem:
+    """One of `assets/reproduced.yaml`, and how a run is put beside the paper."""
+    return PaperItem(**{"id": id, "tables": (id,), "beside": beside, **declared()[id], **more})
 
 
 @dataclass(frozen=True)
@@ -350,10 +381,13 @@ def reproduce(
     shown = item.beside(result, ask, by_source)
     printed = [f"the paper: {one.notes}" for one in map(table, item.tables) if one.notes]
     notes = (*result.notes, *_casts(ask.values.get("dtype")), *printed)
-    if any(column.name == "elsewhere" for column in shown.columns):
+    columns = {column.name for column in shown.columns}
+    if "within" in columns:
+        notes = (*notes, NOISE)
+    if "elsewhere" in columns:
         from strop.verbs.frontiers_public import SOURCE
 
-        notes = (*notes, SOURCE)
+        notes = (*notes, f"elsewhere: {SOURCE}")
     return Reproduction(item, result, shown, notes)
 
 

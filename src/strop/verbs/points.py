@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 from strop.errors import UserError, unknown_name
 from strop.measure.known import Late
-from strop.records import SAMPLERS, default_sampler
+from strop.records.family import default_sampler
+from strop.records.sampler import SAMPLERS
 from strop.served.address import notes_on
-from strop.spec import OperatingPoint, PromptSpec, SamplerSpec, swept
+from strop.spec.generator import OperatingPoint, PromptSpec, SamplerSpec, swept
 from strop.table import Column, Pivot, Table
 from strop.tuning.space import fitting
 from strop.verbs.parameters import MINIMUM
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from strop.measure.cells import Scorers
     from strop.measure.evaluator import Evaluator
     from strop.measure.frame import Frame, Measured
-    from strop.prompts import Canvases
+    from strop.prompts.canvas import Canvases
     from strop.store import Cell, Folder
 
 TEMPERATURES = (0.8, 0.85, 0.9, 0.95, 1.0, 1.05, 1.1)
@@ -264,7 +265,7 @@ def _finished(
     Where the model is needed to say which cells these are (prompts, held-out texts, batches of a
     dense sampler), it is loaded.
     """
-    from strop.spec import CellSpec, GeneratorSpec
+    from strop.spec.generator import CellSpec, GeneratorSpec
     from strop.store import Run
 
     said = (ask.values.get(name) for name in ("force", "prompts", "held_out"))

@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING, Any
 from strop.assets import CHECKPOINT, EMBEDDED, HELD_OUT
 from strop.engine.plan import all_parts
 from strop.errors import UserError
-from strop.spec import CheckpointSpec, OperatingPoint, SamplerSpec
+from strop.spec.generator import CheckpointSpec, OperatingPoint, SamplerSpec
 from strop.table import Column, Table
 from strop.verbs import paper, parameters
-from strop.verbs.paper import PUBLIC, PaperItem, beside
+from strop.verbs.paper import beside, item
 from strop.verbs.points import TEMPERATURES
 from strop.verbs.result import Result
 from strop.verbs.study import Sources, Study
@@ -71,7 +71,7 @@ def _run(ask: Ask) -> Result:
             home = ask.engine.at_home(ask["device"])
             denoiser = load_denoiser(source, device=home, dtype=ask["dtype"])
             length = usable_length(denoiser, length)
-            rows = read_rows(file, denoiser, length=length, most=ask["n"])
+            rows = read_rows(file, denoiser, length=length, most=ask["n"], least=2)
             if first is None:
                 first = rows
                 _tell(ask, rows, file, length)
@@ -401,10 +401,12 @@ def _draw(result: Result) -> Figure:
     axes[0].set_xticks(range(len(counts)), [f"{m:,}" for m in counts])
     axes[1].axvline(1, color="grey", lw=0.6, ls=":")
     axes[1].set(
-        ylabel="loss minus that at τ = 1\n(all budgets, one line each)", xlabel="temperature τ"
+        ylabel="loss minus that at τ = 1,\nnats per token (a line a budget)", xlabel="temperature τ"
     )
     if facts["profile"]:
-        axes[2].set(ylabel="$c(a)\\,/\\,L$ at τ = 1, nats", xlabel="visible probability a")
+        axes[2].set(
+            ylabel="$c(a)\\,/\\,L$ at τ = 1,\nnats per token", xlabel="visible probability a"
+        )
     # Outside and one below the other: names are as long as their paths.
     look: dict[str, Any] = {"color": "black", "marker": "o", "ms": 3.5, "ls": ""}
     handles = [Line2D([], [], color=colour, label=name) for name, colour in colours.items()]
@@ -500,6 +502,8 @@ NAMED_POINTS = 6
 
 def scatter_on(axes: Axes, rows: Sequence[Mapping[str, Any]]) -> int:
     """Loss against perplexity ratio, a colour per checkpoint; how many there are."""
+    from matplotlib.patheffects import withStroke
+
     from strop.figures import GREY, PALETTE, errors, grouped
 
     lines = grouped(rows, "checkpoint")
@@ -516,10 +520,11 @@ def scatter_on(axes: Axes, rows: Sequence[Mapping[str, Any]]) -> int:
             label=name,
         )
         for row in mine if len(rows) <= NAMED_POINTS else ():
-            place = (row["masked"].ends[0], row["ratio"].value)
-            look: dict[str, Any] = {"ha": "right", "va": "center", "fontsize": 6.5, "color": colour}
+            place = (row["masked"].value, row["ratio"].value)
+            look: dict[str, Any] = {"fontsize": 6.5, "color": colour, "zorder": 4}
+            look["path_effects"] = [withStroke(linewidth=2, foreground="white")]  # over other bars
             text = f"M {row['steps']:,}"
-            axes.annotate(text, place, (-4, 0), textcoords="offset points", **look)
+            axes.annotate(text, place, (3, 3), textcoords="offset points", **look)
     axes.axvline(0, color=GREY, lw=0.7, ls=":")
     axes.axhline(1, color=GREY, lw=0.7, ls=":")
     axes.margins(x=0.25, y=0.15)
@@ -615,18 +620,5 @@ STUDY = Study(
     next=lambda ask: f"strop study cost {ask.sources[-1]} -o {quoted(ask.out)}-cost",
     examples=("strop study posterior --steps 2,8 -n 64 -o runs/posterior",),
     beside_cells=beside_cells,
-    items=(
-        PaperItem(
-            "posterior",
-            ("posterior", "late-early"),
-            "sharpening worsens the schedule-matched posterior loss",
-            f"{PUBLIC}, held-out text of OpenWebText, a GPU; an early and a late MDLM-Small of "
-            "your own for the other rows (--checkpoint early=PATH --checkpoint late=PATH)",
-            _beside,
-            {"public": PUBLIC},
-            {"early": EARLY, "late": CHECKPOINT},
-            roles=("public", "early", "late"),
-            flags="--held-out FILE",
-        ),
-    ),
+    items=(item("posterior", _beside),),
 )

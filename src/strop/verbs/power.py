@@ -17,7 +17,7 @@ from strop.assets import CHECKPOINT
 from strop.comparing.compare import MARGIN
 from strop.comparing.levels import Level
 from strop.errors import UserError
-from strop.spec import SamplerSpec
+from strop.spec.generator import SamplerSpec
 from strop.stats.power import GOAL, Power, alike, apart, curve, level_errors, needed, spread
 from strop.table import Column, Table
 from strop.verbs import parameters

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from strop.assets import CHECKPOINT
 from strop.bounds import MOST_LENGTH
-from strop.spec import SamplerSpec
+from strop.spec.generator import SamplerSpec
 from strop.verbs import parameters
 from strop.verbs.result import Part, Result, grid
 from strop.verbs.verb import Ask, Parameter, Verb, quoted, spelled

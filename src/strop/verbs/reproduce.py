@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from strop.errors import UserError
-from strop.spec import MOST_STEPS, OUTPUT_LIMIT, SEED_LIMIT
+from strop.spec.value import MOST_STEPS, OUTPUT_LIMIT, SEED_LIMIT
 from strop.verbs import paper
 from strop.verbs.parameters import ENGINE
 from strop.verbs.result import Result, grid
@@ -33,7 +33,8 @@ def _run(ask: Ask) -> Result:
         **ask.some(*GIVEN, *(one.name for one in ENGINE if ask[one.name])),
         **_lists(ask),
     )
-    notes = dict.fromkeys((*found.notes, *((SMOKE_NOTE,) if ask["smoke"] else ())))
+    small = (SMOKE_NOTE,) if ask["smoke"] and found.item.sources else ()
+    notes = dict.fromkeys((*found.notes, *small))
     missing, table = found.result.missing, found.table
     shown = {"id": id, "smoke": ask["smoke"], "unit": table.title, **table.document()}
     return Result(

@@ -17,17 +17,11 @@ from strop.assets import CHECKPOINT
 from strop.bounds import bounded_batch, bounded_outputs
 from strop.engine.plan import Elsewhere
 from strop.errors import UserError
-from strop.prompts import Bos, PromptSet
-from strop.records import default_sampler
-from strop.spec import (
-    OUTPUT_LIMIT,
-    SAMPLERS,
-    SEED_LIMIT,
-    Cooling,
-    SamplerSpec,
-    label,
-    plain_baseline,
-)
+from strop.prompts.rows import Bos, PromptSet
+from strop.records.family import default_sampler
+from strop.records.sampler import SAMPLERS
+from strop.spec.generator import SamplerSpec, label, plain_baseline
+from strop.spec.value import OUTPUT_LIMIT, SEED_LIMIT, Cooling
 from strop.verbs import parameters
 from strop.verbs.result import Result, grid
 from strop.verbs.verb import Ask, Parameter, Verb, quoted, spelled
@@ -35,7 +29,7 @@ from strop.verbs.verb import Ask, Parameter, Verb, quoted, spelled
 if TYPE_CHECKING:
     from strop.denoisers import Model
     from strop.pool import Pool
-    from strop.prompts import Canvases
+    from strop.prompts.canvas import Canvases
 
 
 def read_samplers(path: Path) -> list[SamplerSpec]:

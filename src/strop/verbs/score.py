@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, get_args
 from strop.assets import EVALUATOR
 from strop.engine.plan import Elsewhere
 from strop.errors import UserError
-from strop.spec import SpanPolicy, label
+from strop.spec.generator import label
+from strop.spec.measure import SpanPolicy
 from strop.verbs import parameters
 from strop.verbs.result import Part, Result, grid
 from strop.verbs.verb import Ask, Parameter, Verb, quoted

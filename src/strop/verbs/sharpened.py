@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from strop.assets import CHECKPOINT, EMBEDDED
+from strop.assets import CHECKPOINT
 from strop.stats.interval import value_of
 from strop.table import Column, Pivot, Table
 from strop.verbs import parameters, points
-from strop.verbs.paper import BUDGETS, OWN, PaperItem, RowByRow
+from strop.verbs.paper import BUDGETS, RowByRow, item
 from strop.verbs.result import Result
 from strop.verbs.study import Sources, Study
 from strop.verbs.verb import Ask
@@ -90,16 +90,8 @@ STUDY = Study(
     runs=RUNS,
     examples=("strop study sharpened --steps 4,16 -n 32 -o runs/sharpened",),
     items=(
-        PaperItem(
-            "tiny",
-            ("tiny", "grid-tiny-late"),
-            "standard against sharpened MDLM-Tiny, against steps (figure)",
-            f"an MDLM-Tiny of your own ({OWN.format('mdlm-tiny')}), gpt2, a GPU",
-            RowByRow("perplexity; paper: late", points.POINT_COLUMNS, ("grid-tiny-late",)),
-            {"late": None},
-            {"late": EMBEDDED + "tales-tiny"},
-            values={"n": 256, "evaluator": "gpt2"},
-            smoke_values={"steps": (4, 16), "n": 32, "evaluator": None},
+        item(
+            "tiny", RowByRow("perplexity; paper: late", points.POINT_COLUMNS, ("grid-tiny-late",))
         ),
     ),
 )

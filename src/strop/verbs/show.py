@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from strop.assets import EMBEDDED, embedded_path
 from strop.errors import UserError
-from strop.spec import label, plain_baseline
+from strop.spec.generator import label, plain_baseline
 from strop.verbs.parameters import argument
 from strop.verbs.result import Frames, Part, Result, grid
 from strop.verbs.verb import Ask, Parameter, Verb, quoted, visible

@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any
 
 from strop.assets import EVALUATOR
 from strop.engine.plan import Elsewhere, Progress
-from strop.engine.workers import keep_workers
 from strop.errors import UserError
 from strop.registry import Registry
 from strop.served.address import notes_of
@@ -237,6 +236,8 @@ def carry_out(ask: Ask) -> Result:
         from strop.verbs.dry_run import dry_run
 
         return dry_run(ask)
+    from strop.engine.workers import keep_workers
+
     # a study draws and scores many times
     with keep_workers(), served_as(ask.values, ask.out):
         try:

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, get_args
 
 from strop.errors import UserError
-from strop.prompts import Bos
-from strop.spec import OUTPUT_LIMIT, SEED_LIMIT
+from strop.prompts.rows import Bos
+from strop.spec.value import OUTPUT_LIMIT, SEED_LIMIT
 from strop.verbs import parameters
 from strop.verbs.parameters import argument
 from strop.verbs.result import Part, Result, Strong, grid

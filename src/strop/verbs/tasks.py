@@ -15,7 +15,7 @@ from strop.assets import EMBEDDED
 from strop.errors import UserError
 from strop.table import Column, Table
 from strop.verbs import entrants, paper
-from strop.verbs.paper import PaperItem, beside
+from strop.verbs.paper import beside, item
 from strop.verbs.result import Result
 from strop.verbs.study import Sources, Study
 from strop.verbs.verb import Ask, Parameter, quoted
@@ -208,7 +208,7 @@ def _measured(result: Result, roles: Mapping[str, str]) -> list[dict[str, Any]]:
     """The rows under the paper's names, and of the four causal models the lowest and highest."""
     rows = [{**row, "model": roles.get(row["source"], row["model"])} for row in result.table.rows]
     greedy = [r for r in rows if (r["task"], r["temperature"]) == ("humaneval", 0)]
-    if {row["model"] for row in greedy} == set(entrants.CAUSAL):
+    if {row["model"] for row in greedy} == set(paper.declared()["large-models-control"]["sources"]):
         greedy.sort(key=_accuracy)
         rows += [{**greedy[0], "model": LOWEST}, {**greedy[-1], "model": HIGHEST}]
     return rows
@@ -232,8 +232,6 @@ def _check(ask: Ask) -> None:
             "There is no checkpoint to ask.", where="`checkpoint`", expected="one or more"
         )
 
-
-NEEDS = "{} checkpoints of 7 to 12 billion parameters, a GPU (days: {} responses a model)"
 
 STUDY = Study(
     name=NAME,
@@ -271,29 +269,5 @@ STUDY = Study(
         "strop study tasks --smoke -o runs/tasks",
         "strop study tasks CHECKPOINT CHECKPOINT --task gsm8k --limit 32 -o runs/tasks",
     ),
-    items=(
-        PaperItem(
-            "large-models",
-            ("large-models",),
-            "LLaDA and Dream on GSM8K and HumanEval over temperatures",
-            NEEDS.format("two", "7,980"),
-            _beside("large-models"),
-            entrants.DIFFUSION,
-            {"LLaDA-8B-Instruct": EMBEDDED + "sums", "Dream-v0-Base-7B": EMBEDDED + "sums-ar"},
-            roles=tuple(entrants.DIFFUSION),
-        ),
-        PaperItem(
-            "large-models-control",
-            ("large-models-control",),
-            "the same for four causal models, HumanEval up to temperature 1",
-            NEEDS.format("four", "6,996")
-            + "; or servers of them: --checkpoint NAME=server:URL#MODEL",
-            _beside("large-models-control"),
-            entrants.CAUSAL,
-            {"Llama-3.1-8B-Instruct": EMBEDDED + "sums-ar"},
-            roles=tuple(entrants.CAUSAL),
-            values={"task_temperature": {"humaneval": TEMPERATURES[:5]}},
-            smoke_values={"task_temperature": None},
-        ),
-    ),
+    items=tuple(item(one, _beside(one)) for one in ("large-models", "large-models-control")),
 )

@@ -8,7 +8,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from strop.spec import OUTPUT_LIMIT, SEED_LIMIT, SamplerSpec
+from strop.spec.generator import SamplerSpec
+from strop.spec.value import OUTPUT_LIMIT, SEED_LIMIT
 from strop.verbs.parameters import argument, budgets
 from strop.verbs.result import Facts, Result
 from strop.verbs.verb import Ask, Parameter, Verb, VerbGroup

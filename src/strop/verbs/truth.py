@@ -12,12 +12,28 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from strop.errors import UserError
-from strop.spec import MOST_STEPS, SamplerSpec, label
+from strop.spec.generator import SamplerSpec, label
+from strop.spec.value import MOST_STEPS
 from strop.stats.interval import Interval
 from strop.table import Column, Table
 from strop.verbs import parameters
 from strop.verbs.result import Result
 from strop.verbs.study import Sources, Study
+from strop.verbs.truth_measured import (
+    MODELS,
+    NAMES,
+    Facts,
+    Row,
+    bounds,
+    canvases_of_language,
+    model_of,
+    number,
+    perplexities,
+    profile_grid,
+    proxies,
+    rare,
+    verdicts,
+)
 from strop.verbs.verb import Ask, Parameter
 
 if TYPE_CHECKING:
@@ -27,21 +43,9 @@ if TYPE_CHECKING:
 
     from strop.denoisers import Model
     from strop.language import Language
-    from strop.prompts import Canvases
 
-Row = dict[str, Any]
 Rows = Sequence[Row]
 Cell = Mapping[str, Any]
-
-PERFECT: dict[str, Mapping[str, Any]] = {"perfect": {}}
-MODELS: dict[str, Mapping[str, Any]] = {
-    **PERFECT,
-    "leaky": {"leak": 0.02},
-    "narrow": {"narrow": 100},
-    "early": {"narrow": 100, "leak": 0.02},
-    "near": {"near": 1},
-}
-"""Denoisers that need no training, by the settings that bend them (docs/language.md)."""
 OWN = tuple(f"checkpoint-{k}" for k in range(8))
 """Run directories of checkpoints, in their order."""
 WORDS = 96
@@ -61,6 +65,9 @@ COLUMNS = (
 )
 
 
+More = Callable[[Ask, "Language", list[Row], Mapping[str, Any], Facts], Iterable[str]]
+
+
 @dataclass(frozen=True)
 class TruthQuestion:
     """One question: what is drawn, and what the rows say."""
@@ -68,13 +75,13 @@ class TruthQuestion:
     asks: str
     models: tuple[str, ...]
     cells: tuple[Cell, ...]
-    """Settings of the sampler."""
+    """Settings of the sampler; `models` says that only some are drawn with it."""
     answer: Callable[[Rows], Iterable[str]]
     smoke: tuple[int, ...] = (0,)
     """Which cells a smoke run draws."""
     languages: tuple[str, ...] = ("even", "skewed")
-    more: Callable[[Ask, Language, list[Row], Mapping[str, Any]], Iterable[str]] | None = None
-    """What else it measures on the outputs; fills in rows and returns sentences."""
+    more: More | None = None
+    """What else it measures on the outputs; fills in rows and facts, and returns sentences."""
 
 
 def swept(steps: Iterable[int], heats: Iterable[Any], **more: Any) -> tuple[Cell, ...]:
@@ -93,11 +100,7 @@ def found(rows: Rows, **fields: Any) -> Row | None:
 
 def change(after: Interval | float, before: Interval | float) -> str:
     """A difference as a share, in words."""
-    return f"{_number(after) / max(_number(before), 1e-9) - 1:+.0%}"
-
-
-def _number(value: Interval | float) -> float:
-    return value.value if isinstance(value, Interval) else value
+    return f"{number(after) / max(number(before), 1e-9) - 1:+.0%}"
 
 
 def apart(one: Interval, other: Interval) -> Interval:
@@ -139,22 +142,38 @@ def _headline(rows: Rows) -> Iterable[str]:
     yield from _sharpening(rows)
 
 
+AGAINST = {"narrow": "perfect", "narrow-leaky": "perfect", "late": "late"}
+AGAINST |= {"early": "late", "tiny": "late"}
+"""Which model is the better predictor; the first one asked, if nothing is said."""
+
+
 def _narrower(rows: Rows) -> Iterable[str]:
-    """Where a worse model generates better: surprise and violations of every other against it."""
-    first = rows[0]["model"]
+    """Where a worse model generates better: violations and perplexity against the better one."""
     for row in rows:
-        base = found(rows, model=first, setting=row["setting"])
-        if row["model"] == first or base is None:
+        better = AGAINST.get(row["model"], rows[0]["model"])
+        base = found(rows, model=better, setting=row["setting"])
+        if row["model"] == better or base is None:
             continue
         fewer = apart(row["violations"], base["violations"])
-        nats = apart(row["excess"], base["excess"])
         words = "fewer violations than" if fewer.below(0) else "as many violations as"
         words = "more violations than" if fewer.above(0) else words
+        ratio = ""
+        if "perplexity" in row and "perplexity" in base:
+            ratio = f", {times(base['perplexity'], row['perplexity']):.2f} times less perplexing"
         yield (
-            f"{row['setting']}: {row['model']} has {words} {first} "
-            f"({fewer:.2f}), {nats:.1f} nats of surprise a text, modes {row['modes'].value:.1f} "
-            f"against {base['modes'].value:.1f}"
+            f"{row['setting']}: {row['model']} has {words} {better} ({fewer:.2f}{ratio}), "
+            f"{apart(row['excess'], base['excess']).value:.1f} nats of surprise a text, modes "
+            f"{row['modes'].value:.1f} against {base['modes'].value:.1f}"
         )
+
+
+def times(one: Interval, other: Interval) -> Interval:
+    """The ratio of two independent positive numbers."""
+    import numpy as np
+
+    half = float(np.hypot(one.half / one.value, other.half / other.value))
+    ratio = one.value / other.value
+    return Interval(ratio, ratio * np.exp(-half), ratio * np.exp(half), n=one.n, how="delta")
 
 
 def _orders(rows: Rows) -> Iterable[str]:
@@ -178,28 +197,43 @@ def _orders(rows: Rows) -> Iterable[str]:
 
 
 def _schedules(rows: Rows) -> Iterable[str]:
-    """Every schedule beside the constant temperature whose violations are nearest."""
+    """Every schedule beside the constant temperature whose violations are nearest.
+
+    And every grid from a profile beside the uniform one, at temperature 1.
+    """
     import numpy as np
 
-    for m in dict.fromkeys(row["steps"] for row in rows):
-        mine = [row for row in rows if row["steps"] == m]
-        plain = [row for row in mine if not _cools(row)]
-        for row in filter(_cools, mine):
-            at = row["violations"].value
-            near = min(plain, key=lambda one: abs(one["violations"].value - at))
-            gain, logs = 0.0, []
-            for one, sign in ((row, 1), (near, -1)):
-                gain += sign * float(np.log(one["modes"].value))
-                logs.append(float(np.log(one["modes"].high / one["modes"].value)))
-            error = float(np.hypot(*logs))
-            verdict = "more" if gain > error else "less" if -gain > error else "as much"
-            moved = "" if row["change"] is None else f", {row['change']:.2f} paired from 1"
+    for row in rows:
+        mine = [r for r in rows if (r["model"], r["steps"]) == (row["model"], row["steps"])]
+        plain = [r for r in mine if r["kind"] == "ancestral" and not _cools(r)]
+        what = f"{row['model']}, M = {row['steps']}"
+        base = found(plain, temperature=1.0)
+        if row["kind"] != "ancestral" and base is not None:
+            least = min(plain, key=lambda r: r["violations"].value)
             yield (
-                f"M = {m}, {row['temperature']}: {at:.2f} violations{moved}, modes "
-                f"{row['modes'].value:.1f}; the nearest constant, {near['temperature']:g}, has "
-                f"{near['violations'].value:.2f} and {near['modes'].value:.1f}: it keeps {verdict} "
-                f"({gain:+.2f} +- {error:.2f} nats of mode entropy)"
+                f"{what}: the grid from the profile has {row['violations']:.2f} violations, the "
+                f"uniform one {base['violations'].value:.2f} "
+                f"({apart(row['violations'], base['violations']):.2f}), the best constant, "
+                f"{least['temperature']:g}, {least['violations'].value:.2f}; modes "
+                f"{row['modes'].value:.1f}, {base['modes'].value:.1f}, {least['modes'].value:.1f}"
             )
+        if not _cools(row):
+            continue
+        at = row["violations"].value
+        near = min(plain, key=lambda one: abs(one["violations"].value - at))
+        gain, logs = 0.0, []
+        for one, sign in ((row, 1), (near, -1)):
+            gain += sign * float(np.log(one["modes"].value))
+            logs.append(float(np.log(one["modes"].high / one["modes"].value)))
+        error = float(np.hypot(*logs))
+        verdict = "more" if gain > error else "less" if -gain > error else "as much"
+        moved = "" if row["change"] is None else f", {row['change']:.2f} paired from 1"
+        yield (
+            f"{what}, {row['temperature']}: {at:.2f} violations{moved}, modes "
+            f"{row['modes'].value:.1f}; the nearest constant, {near['temperature']:g}, has "
+            f"{near['violations'].value:.2f} and {near['modes'].value:.1f}: it keeps {verdict} "
+            f"({gain:+.2f} +- {error:.2f} nats of mode entropy)"
+        )
 
 
 def _cools(row: Row) -> bool:
@@ -215,263 +249,59 @@ def _precisions(rows: Rows) -> Iterable[str]:
         )
 
 
-def _rare(_: Ask, language: Language, rows: list[Row], ids: Mapping[str, Any]) -> Iterable[str]:
-    """How often words occur that are rare in the language, and how often they should."""
-    import numpy as np
-
-    law = language.unigram
-    edges = [(0.0, 2e-6), (2e-6, 1e-5), (1e-5, 1e-4), (1e-4, 1.0)]
-    for row in rows:
-        seen = np.append(law, 0.0)[ids[row["id"]]]
-        row["rare"] = {}
-        for low, high in edges:
-            here = ((seen > low) & (seen <= high)).sum(1)
-            half = 1.96 * here.std() / len(here) ** 0.5
-            should = law[(law > low) & (law <= high)].sum() * language.length
-            row["rare"][f"{low:g} to {high:g}"] = f"{here.mean():.3f} +- {half:.3f} of {should:.3f}"
-    return ()
-
-
-def soft_overlap(ids: NDArray[np.int64], language: Language) -> float:
-    """As `overlap`, a text with v violations counting exp(-v / 4): few steps have none without."""
-    import numpy as np
-
-    law = language.posterior([]).reshape(-1)
-    modes = language.posterior(ids).reshape(len(ids), -1).argmax(1)
-    weight = np.exp(-language.violations(ids) / 4)
-    return float(np.minimum(law, np.bincount(modes, weight, len(law)) / len(ids)).sum())
-
-
-def _bounds(ask: Ask, language: Language, rows: list[Row], ids: Mapping[str, Any]) -> Iterable[str]:
-    """Which temperature the m-path bound on exact texts names, and which one is the best."""
-    from strop.instruments.posterior import path_scores
-    from strop.samplers.machinery.grid import reveal_grid
-    from strop.theory.mpath import bound_from_scores
-
-    texts, most = (
-        language.draw(4 if ask.smoke else 48, seed=ask["seed"] + 1),
-        2 if ask.smoke else 16,
-    )
-    for name in dict.fromkeys(row["model"] for row in rows):
-        model: Any = _model(ask, name)[0]
-        for m in dict.fromkeys(row["steps"] for row in rows):
-            mine = [row for row in rows if (row["model"], row["steps"]) == (name, m)]
-            taus, masses = (
-                [row["temperature"] for row in mine],
-                reveal_grid(_spec({"steps": m})).masses,
-            )
-            lams = [1 / tau for tau in taus]
-            got = path_scores(model, texts, masses, paths=most, lams=lams, seed=ask["seed"])
-            named = []
-            for paths in sorted({1, most}):
-                part = got.log_q[:, :, :paths], got.slope[:, :, :paths]
-                values = bound_from_scores(got.lams, *part).value
-                named.append(f"{taus[int(values.argmin())]:g} with {paths}")
-                for row, value in zip(mine, values, strict=True):
-                    row[f"bound {paths}"] = float(value)
-            for row in mine:
-                row["soft"] = soft_overlap(ids[row["id"]], language)
-            best = max(mine, key=lambda row: row["soft"])
-            shown = ", ".join(f"{row['temperature']:g}: {row['soft']:.3f}" for row in mine)
-            yield (
-                f"{name}, M = {m}: the bound names temperature {', '.join(named)} paths; the soft "
-                f"overlap is largest at {best['temperature']:g} ({shown})"
-            )
-
-
-KINDS = ("eight best repeated", "typos", "glued halves", "half of another")
-
-
-def _control(
-    kind: str, ids: NDArray[np.int64], other: NDArray[np.int64], language: Language
-) -> Any:
-    """A generator whose flaw is known, made of outputs."""
-    import numpy as np
-
-    rng = np.random.default_rng(len(ids))
-    if kind == "eight best repeated":
-        best = np.argsort(-language.log_p(ids), kind="stable")[:8]
-        return np.tile(ids[best], (-(-len(ids) // 8), 1))[: len(ids)]
-    if kind == "typos":
-        words = rng.integers(language.mask_id, size=ids.shape)
-        return np.where(rng.random(ids.shape) < 0.03, words, ids)
-    if kind == "glued halves":
-        ends = np.cumsum([one.length for one in language.grammar.segments])
-        cut = int(ends[(len(ends) - 1) // 2])
-        return np.concatenate([ids[:, :cut], np.roll(ids, 1, axis=0)[:, cut:]], axis=1)
-    return np.concatenate([ids[::2], other[1::2]])
-
-
-def _proxies(
-    ask: Ask, language: Language, rows: list[Row], ids: Mapping[str, Any]
-) -> Iterable[str]:
-    """Rank correlations of proxies with the truth, over generators and as many controls."""
-    import numpy as np
-
-    pools = {f"{row['model']}, {row['setting']}": ids[row["id"]] for row in rows}
-    names = list(pools)
-    for k, name in enumerate(names):
-        kind, other = KINDS[k % len(KINDS)], pools[names[k - 1]]
-        pools[f"{name}: {kind}"] = _control(kind, pools[name], other, language)
-    from strop.language.reading import truth
-
-    entropy = language.entropy(500)
-    found = [truth(one, language, entropy) for one in pools.values()]
-    true = {
-        "quality": [-one.violations.value for one in found],
-        "diversity": [one.mode_entropy for one in found],
-        "both": [soft_overlap(one, language) for one in pools.values()],
-    }
-    proxies = _scored(ask, language, pools) | {"-surprise, exact": [-f.excess.value for f in found]}
-    rng = np.random.default_rng(ask["seed"])
-    draws = rng.integers(len(pools), size=(200 if ask.smoke else 1000, len(pools)))
-    yield f"{len(names)} generators and {len(pools) - len(names)} controls"
-    for name, values in proxies.items():
-        said = []
-        for what, truths in true.items():
-            x, y = np.array(values), np.array(truths)
-            rho = float(_ranked(x[None], y[None])[0])
-            low, high = np.nanquantile(_ranked(x[draws], y[draws]), (0.025, 0.975))
-            said.append(f"{what} {rho:.2f} [{low:.2f}, {high:.2f}]")
-        yield f"{name}: {', '.join(said)}"
-    yield from _fooled(proxies, true, pools, language)
-
-
-def _ranked(x: NDArray[np.float64], y: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Spearman's rank correlation of every row."""
-    import numpy as np
-    from scipy.stats import rankdata
-
-    one, other = (rankdata(some, axis=1) for some in (x, y))
-    one, other = (some - some.mean(1, keepdims=True) for some in (one, other))
-    with np.errstate(invalid="ignore"):  # a resample of one value has no rank
-        return (one * other).sum(1) / np.sqrt((one**2).sum(1) * (other**2).sum(1))
-
-
-def _scored(ask: Ask, language: Language, pools: Mapping[str, Any]) -> dict[str, list[float]]:
-    """Every proxy of every pool."""
-    import numpy as np
-
-    from strop.groupeval import judge_run
-    from strop.groupeval.bootstrap import score
-    from strop.verbs.points import judge_texts
-
-    grams = [
-        np.lib.stride_tricks.sliding_window_view(one, 4, 1).reshape(-1, 4) for one in pools.values()
-    ]
-    proxies: dict[str, list[float]] = {
-        "unigram entropy": [
-            float(np.mean([_entropy(row) for row in one])) for one in pools.values()
-        ],
-        "distinct-4": [len(np.unique(one, axis=0)) / len(one) for one in grams],
-    }
-    texts = {
-        f"g{k}": [language.decode(row) for row in one[:GROUPED]]
-        for k, one in enumerate(pools.values())
-    }
-    folder = ask.out / "groupeval"
-    judge_texts(texts, folder, seed=ask["seed"])
-    judge_run(folder, "oracle", language=ask["language"])
-    for judge, judgments in judge_texts(texts, folder, seed=ask["seed"]).items():
-        cells = score(judgments, replicates=2)["cells"]
-        for what in ("geq", "ged"):
-            values = [_number(cells[name][what]) for name in texts]
-            proxies[f"{what.upper()}, {judge}"] = values
-    if ask["evaluator"]:
-        from strop.measure.cells import score_texts
-
-        values = []
-        for one in texts.values():
-            found: Any = score_texts(one, ask.evaluator, ["first-document"])[0]
-            values.append(-float(np.log(found.values["pooled"].value)))
-        proxies[f"-log perplexity, {ask['evaluator']}"] = values
-    return proxies
-
-
-GROUPED = 64
-"""Outputs of a generator that judges and evaluator read."""
-
-
-def _entropy(row: NDArray[np.int64]) -> float:
-    import numpy as np
-
-    share = np.unique(row, return_counts=True)[1] / len(row)
-    return float(-(share * np.log(share)).sum())
-
-
-def _fooled(
-    proxies: Mapping[str, Sequence[float]],
-    true: Mapping[str, Sequence[float]],
-    pools: Mapping[str, Any],
-    language: Language,
-) -> Iterable[str]:
-    """For every proxy the pool that it ranks highest above its true place, with a text of it."""
-    import numpy as np
-
-    truth, names = np.argsort(np.argsort(true["both"])), list(pools)
-    for name, values in proxies.items():
-        gap = np.argsort(np.argsort(values)) - truth
-        worst = int(gap.argmax())
-        text = language.decode(pools[names[worst]][0])
-        yield (
-            f"{name} is fooled most by {names[worst]} ({-true['quality'][worst]:.1f} violations, "
-            f"{np.exp(true['diversity'][worst]):.1f} modes), {gap[worst]} of {len(names)} places "
-            f"too high: {text[:160]}..."
-        )
-
-
 # ---------------------------------------------------------------- the questions
 
 BELOW = (1.0, 0.8, 0.6)
-ONE = {**ORDER, "score": "random", "steps": WORDS}
-"""One word a call, in an order that does not look: exact for a perfect model at temperature 1."""
+BENT = ("perfect", "leaky", "narrow", "narrow-leaky", "near")
+CHEAP = (*BENT, "tiny")
+"""Those that costly cells are drawn from: a call of the larger networks takes ten times as long."""
+BOUNDED = {**ORDER, "score": "entropy", "commit": "entropy-bound", "steps": WORDS}
 FLAT = (1.0, 0.9, 0.8, 0.7, 0.6)
-COOLING = ("linear/1/0.6", "linear/0.6/1", "linear/1.1/0.6", "linear/0.7/1", "late/1/0.6")
-COOLING += ("late/0.6/1",)
+COOLING = ("linear/1/0.6", "linear/0.6/1", "late/1/0.6", "late/0.6/1")
 TAKEN = (
     *swept((16, 64), (1.0,)),
-    {"name": "remdm-cap", "eta": 0.04, "steps": 64},
-    *({**ORDER, "score": score, "steps": m} for score in ("random", "entropy") for m in (16, 64)),
-    *(
-        {**ORDER, "score": score, "steps": m}
-        for score in ("confidence", "margin")
-        for m in (16, 64)
-    ),
-    *(
-        {
-            **ORDER,
-            "score": "entropy",
-            "commit": "entropy-bound",
-            "entropy_bound": bound,
-            "steps": 96,
-        }
-        for bound in (1.0, 0.5, 0.2)
-    ),
-    {**ORDER, "block_length": 32, "score": "random", "steps": 64},
-    {**ORDER, "block_length": 32, "score": "confidence", "steps": 64},
+    *({**ORDER, "score": score, "steps": 16} for score in ("random", "confidence")),
+    {**BOUNDED, "entropy_bound": 0.5},
+    *({**ORDER, "score": s, "steps": 16, "models": ("perfect",)} for s in ("entropy", "margin")),
+    {**ORDER, "score": "confidence", "steps": 64, "models": ("perfect",)},
+    *({**BOUNDED, "entropy_bound": bound, "models": ("perfect",)} for bound in (1.0, 0.2)),
+    {"name": "remdm-cap", "eta": 0.04, "steps": 64, "models": ("perfect",)},
+    {**ORDER, "block_length": 32, "score": "random", "steps": 16, "models": ("perfect",)},
 )
+FROM_LEFT = tuple({"name": "autoregressive", "temperature": t} for t in BELOW)
+"""What a causal model can be asked."""
 
 QUESTIONS: dict[str, TruthQuestion] = {
     "temperature": TruthQuestion(
-        "A perfect model: what temperature and steps do to the truth",
-        ("perfect",),
-        swept((4, 16, 64), BELOW),
+        "What temperature and steps do to the truth",
+        ("perfect", "late", "tiny"),
+        (
+            *swept((4, 16), BELOW),
+            *swept((64,), (1.0, 0.8)),
+            {"steps": 64, "temperature": 0.6, "models": CHEAP},
+        ),
         _sharpening,
         smoke=(0, 2),
     ),
     "leak": TruthQuestion(
         "How much of sharpening's gain is the tail of an imperfect predictor",
-        ("perfect", "leaky"),
-        (*swept((16, 64, 256), (1.0, 0.8)), *({**ONE, "temperature": t} for t in (1.0, 0.8))),
+        ("perfect", "leaky", "late", "tiny", "causal"),
+        (
+            *swept((64,), (1.0, 0.8)),
+            *swept((256,), (1.0,)),
+            *swept((1024,), (1.0, 0.8), models=CHEAP),
+            *FROM_LEFT,
+        ),
         _headline,
         smoke=(0, 1),
     ),
     "less": TruthQuestion(
-        "Less is more: does a narrower model collide less",
-        ("perfect", "narrow", "early"),
-        swept((2, 4, 8, 16, 64), (1.0,)),
+        "Less is more: does a worse model collide less",
+        ("perfect", "narrow", "narrow-leaky", "late", "early", "tiny"),
+        swept((2, 4, 8, 16), (1.0,)),
         _narrower,
         smoke=(0,),
+        more=perplexities,
     ),
     "precision": TruthQuestion(
         "float32 against float64 and against a temperature",
@@ -480,39 +310,62 @@ QUESTIONS: dict[str, TruthQuestion] = {
         _precisions,
         smoke=(0,),
         languages=("even", "tail"),
-        more=_rare,
+        more=rare,
     ),
     "orders": TruthQuestion(
-        "Orders and revision at equal calls", ("perfect", "leaky"), TAKEN, _orders, smoke=(0, 7)
+        "Orders and revision at equal calls",
+        ("perfect", "leaky", "late"),
+        TAKEN,
+        _orders,
+        smoke=(0, 3),
     ),
     "schedules": TruthQuestion(
-        "A temperature per round against constant ones",
-        ("perfect",),
-        swept((4, 16), (*FLAT, *COOLING)),
+        "A temperature per round, and grids from a profile, against constant temperatures",
+        ("perfect", "tiny", "late"),
+        (
+            *swept((4, 16), BELOW),
+            *swept((4, 16), (0.9, 0.7, *COOLING), models=CHEAP),
+            *swept((4, 16), (1.0,), grid="profile"),
+        ),
         _schedules,
-        smoke=(0, 4, 5),
+        smoke=(0, 8, 18),
     ),
     "proxies": TruthQuestion(
         "Do the proxies tell the truth",
-        ("perfect", "leaky", "narrow", "near"),
+        ("perfect", "leaky", "narrow", "near", "late", "early", "tiny", "causal"),
         (
             *swept((2, 4, 8, 16), BELOW),
-            *(
-                {**ORDER, "score": s, "steps": 16}
-                for s in ("random", "confidence", "margin", "entropy")
-            ),
+            *({**ORDER, "score": s, "steps": 16} for s in ("random", "confidence")),
+            *({**ORDER, "score": s, "steps": 16, "models": CHEAP} for s in ("entropy", "margin")),
+            *FROM_LEFT,
         ),
         lambda _: (),
-        smoke=(0, 8, 13),
-        more=_proxies,
+        smoke=(0, 8, 14),
+        more=proxies,
     ),
     "bound": TruthQuestion(
         "Does the m-path bound name the best temperature",
-        ("perfect", "leaky"),
-        swept((4, 16), (1.1, 1.0, 0.9, 0.8, 0.6)),
+        ("perfect", "leaky", "tiny"),
+        swept((2, 4, 16), (1.1, 1.0, 0.9, 0.8, 0.6)),
         lambda _: (),
         smoke=(1, 3),
-        more=_bounds,
+        more=bounds,
+    ),
+    "compare": TruthQuestion(
+        "Is the verdict of `strop compare` right",
+        ("perfect", "leaky", "narrow", "near", "late", "early", "tiny"),
+        (
+            {"steps": 4, "models": ("perfect",)},
+            {"steps": 8, "models": ("perfect",)},
+            {"steps": 16},
+            {"steps": 64, "models": ("perfect", "leaky", "narrow")},
+            {"steps": 16, "top_p": 0.9, "models": ("perfect",)},
+            {"name": "remdm-cap", "steps": 16, "models": ("perfect",)},
+            {"name": "llada", "steps": 16, "block_length": 0, "models": ("perfect",)},
+        ),
+        lambda _: (),
+        smoke=(0, 2, 6),
+        more=verdicts,
     ),
 }
 
@@ -521,42 +374,21 @@ QUESTIONS: dict[str, TruthQuestion] = {
 
 
 def _run(ask: Ask) -> Result:
-    from strop.draw import sample_cells
     from strop.language import Language
     from strop.language.reading import DRAWS
 
     question = QUESTIONS[ask["question"]]
     language = Language.load(ask["language"])
     entropy = language.entropy(DRAWS // 8 if ask.smoke else DRAWS)
-    cells = [question.cells[k] for k in question.smoke] if ask.smoke else question.cells
-    cells = [one for one in cells if ask["steps"] is None or one["steps"] in ask["steps"]]
     rows: list[Row] = []
     ids: dict[str, NDArray[np.int64]] = {}
-    chosen = ask.sources or question.models[: 1 if ask.smoke else None]
-    for number, source in enumerate(chosen):
-        model, name = _model(ask, source)
-        specs = [_spec(cell) for cell in cells]
-        pools = sample_cells(
-            model,
-            specs,
-            n=ask["n"],
-            seed=ask["seed"],
-            canvases=_canvases(model, language),
-            out=ask.out / (name if name in MODELS else OWN[number]),
-            force=bool(ask["force"]),
-            progress=ask.progress,
-            engine=ask.engine,
-        )
-        for cell, spec, pool in zip(cells, specs, pools, strict=True):
-            words = pool.ids[:, : language.length]
-            foreign = int((words >= language.mask_id).sum())
-            words = words.clip(max=language.mask_id)
-            row = _row(name, cell, spec, words, language, entropy)
-            row |= {"calls": float(pool.nfe.mean()), "foreign": foreign, "id": pool.spec.id}
+    for place, source in enumerate(ask.sources or _usual(question, ask)):
+        for row, words in _drawn(ask, question, language, source, place, entropy):
             rows.append(row)
             ids[row["id"]] = words
     _paired(rows, ids, language)
-    told = [] if question.more is None else list(question.more(ask, language, rows, ids))
+    facts: Facts = {}
+    told = [] if question.more is None else list(question.more(ask, language, rows, ids, facts))
     true = language.posterior([]).reshape(-1)
     import numpy as np
 
@@ -568,43 +400,67 @@ def _run(ask: Ask) -> Result:
         *([f"{foreign} tokens are no words of the language and count as unseen"] * bool(foreign)),
     )
     title = f"{question.asks}, on {ask['language']}"
-    facts = {"answer": [*question.answer(rows), *told], "true_modes": modes}
+    facts |= {"answer": [*question.answer(rows), *told], "true_modes": modes}
     said = ask.said(question=ask["question"], language=ask["language"])
     return Result(said, Table(title, COLUMNS, rows), facts=facts, notes=notes)
 
 
-def _model(ask: Ask, source: str) -> tuple[Model, str]:
-    """A model that needs no training by its name here, or any checkpoint; and its name."""
-    from strop.denoisers import load_model
+def _usual(question: TruthQuestion, ask: Ask) -> Sequence[str]:
+    """The models of a question, as far as any were trained on this language."""
+    from strop.assets import embedded_names
 
-    device = ask.engine.at_home(ask["device"])
-    if source in MODELS:
-        load = {"language": ask["language"], **MODELS[source]}
-        return load_model("embedded:perfect", device=device, load=load), source
-    name = source.rpartition(":")[2].rstrip("/").rpartition("/")[2]
-    return load_model(source, device=device, dtype=ask["dtype"]), name
+    mine = [k for k in question.models if k in MODELS or ask["language"] in embedded_names()]
+    return mine[: 1 if ask.smoke else None]
 
 
-def _canvases(model: Model, language: Language) -> Canvases | None:
-    """A network that was trained on a language goes on from the token that stood before a text."""
-    from strop.denoisers.prompting import canvases_of
-    from strop.language.reading import PROMPT, tokenizer
+def _drawn(
+    ask: Ask,
+    question: TruthQuestion,
+    language: Language,
+    source: str,
+    place: int,
+    entropy: Interval,
+) -> Iterable[tuple[Row, NDArray[np.int64]]]:
+    """A row and the words of every cell that a model is asked."""
+    from strop.draw import sample_cells
 
-    if model.spec.family == "language":
-        return None
-    codec = model.codec
-    words = tokenizer(language)["model"]["vocab"]
-    if codec is None or codec.encode(PROMPT) != [words[PROMPT]]:
-        raise UserError(
-            "The checkpoint was not trained on this language.",
-            where=model.source,
-            expected=f"a tokenizer made by scripts/make-language.py, with {PROMPT!r}",
-        )
-    return canvases_of(model, [PROMPT], length=language.length)
+    model, name = model_of(ask, source)
+    asked = [question.cells[k] for k in question.smoke] if ask.smoke else question.cells
+    cells = [
+        _settled(one, model, language)
+        for one in asked
+        if ask["steps"] is None or one.get("steps") in ask["steps"]
+        if source in one.get("models", (source,))
+        if (one.get("name") == "autoregressive") == (model.mask_id is None)
+    ]
+    specs = [SamplerSpec(**cell) for cell in cells]
+    pools = sample_cells(
+        model,
+        specs,
+        n=ask["n"],
+        seed=ask["seed"],
+        canvases=canvases_of_language(model, language),
+        out=(ask["pools"] or ask.out) / (name if name in NAMES else OWN[place]),
+        grow=True,
+        force=bool(ask["force"]),
+        progress=ask.progress,
+        engine=ask.engine,
+    )
+    for cell, spec, pool in zip(cells, specs, pools, strict=True):
+        words = pool.ids[:, : language.length]
+        foreign = int((words >= language.mask_id).sum())
+        words = words.clip(max=language.mask_id)
+        row = _row(name, cell, spec, words, language, entropy)
+        row |= {"calls": float(pool.nfe.mean()), "foreign": foreign, "id": pool.spec.id}
+        yield row, words
 
 
-def _spec(cell: Cell) -> SamplerSpec:
-    return SamplerSpec(**cell)
+def _settled(cell: Cell, model: Model, language: Language) -> Cell:
+    """A cell with the grid that its model's own profile asks for, in place of the word."""
+    cell = {k: v for k, v in cell.items() if k != "models"}
+    if cell.get("grid") == "profile":
+        cell["grid"] = profile_grid(model, language, cell["steps"])
+    return cell
 
 
 def _row(
@@ -624,12 +480,14 @@ def _row(
     reach = (0.0, -one.mode_error, one.mode_error + one.mode_unseen)
     ends = [np.exp(one.mode_entropy + k) for k in reach]
     same = {k: v for k, v in cell.items() if k not in ("temperature", "steps")}
+    same |= {"grid": "profile"} if "grid" in same else {}
     return {
         "model": name,
         "setting": label(spec) + (" score=confidence" if _by_default(spec) else ""),
         "kind": spec.name if not same else str(same),
         "steps": spec.steps,
         "temperature": spec.temperature,
+        "sampler": spec.model_dump(mode="json"),
         "outputs": len(ids),
         "violations": one.violations,
         "none": one.without,
@@ -658,35 +516,9 @@ def _paired(rows: list[Row], ids: Mapping[str, Any], language: Language) -> None
 
 
 def _draw(result: Result) -> Figure:
-    """Violations against modes: to the right and down is better; one colour a model."""
-    from matplotlib.figure import Figure
+    from strop.verbs.truth_figures import draw
 
-    from strop.figures import COLUMN, PALETTE, errors, tidy
-
-    rows = list(result.table.rows)
-    figure = Figure(figsize=(2 * COLUMN, 3.6), layout="constrained")
-    axes = figure.subplots()
-    for colour, model in zip(PALETTE * 9, dict.fromkeys(r["model"] for r in rows), strict=False):
-        mine = [row for row in rows if row["model"] == model]
-        x, y = [r["modes"] for r in mine], [r["violations"] for r in mine]
-        at = [one.value for one in x], [max(one.value, 0.01) for one in y]
-        look: dict[str, Any] = {"fmt": "o", "ms": 3, "capsize": 1.5, "lw": 0.7, "color": colour}
-        axes.errorbar(*at, yerr=errors(y), xerr=errors(x), label=model, **look)
-        for row, a, b in zip(mine, *at, strict=True):
-            axes.annotate(_short(row), (a, b), (3, 2), textcoords="offset points", fontsize=5)
-    true = result.facts["true_modes"]
-    axes.axvline(true, color="black", lw=0.7, ls=":", label="modes of the law")
-    axes.set(xlabel="effective modes", ylabel="violations per text", yscale="log")
-    axes.legend(fontsize=6)
-    tidy(axes)
-    return figure
-
-
-def _short(row: Mapping[str, Any]) -> str:
-    words = row["setting"].removeprefix("blockwise ")
-    for word in (" float64", "block_length=0", "commit=entropy-bound", "tau=1 "):
-        words = words.replace(word, "")
-    return " ".join(words.split())
+    return draw(result)
 
 
 def _check(ask: Ask) -> None:
@@ -698,7 +530,7 @@ def _check(ask: Ask) -> None:
             got=ask["language"],
             expected=" or ".join(question.languages),
         )
-    known = {one["steps"] for one in question.cells}
+    known = {one["steps"] for one in question.cells if "steps" in one}
     if not set(ask["steps"] or known) & known:
         raise UserError(
             "The question has nothing with so many steps.",
@@ -714,12 +546,12 @@ def _check(ask: Ask) -> None:
             expected=f"at most {len(OWN)}",
         )
     for source in ask.sources:
-        if source not in MODELS and ":" not in source and "/" not in source:
+        if source not in NAMES and ":" not in source and "/" not in source:
             raise UserError(
                 "There is no such model.",
                 where="`checkpoint`",
                 got=source,
-                expected=", ".join(MODELS) + ", or a checkpoint as for `strop sample`",
+                expected=", ".join(NAMES) + ", or a checkpoint as for `strop sample`",
             )
 
 
@@ -729,20 +561,19 @@ STUDY = Study(
     about="Ask one question of models of a known language: "
     + "; ".join(f"{name}: {one.asks}" for name, one in QUESTIONS.items())
     + ". Without models, those that the question is about.",
-    sources=Sources(
-        ("MODEL...",), "perfect, leaky, narrow, early, near, or a checkpoint trained on it.", ()
-    ),
+    sources=Sources(("MODEL...",), f"{', '.join(NAMES)}, or a checkpoint trained on it.", ()),
     parameters=(
         Parameter("question", "Which.", "temperature", choices=tuple(QUESTIONS)),
         Parameter("language", "even, skewed, tail, or a grammar's file.", "even"),
         Parameter.counts("steps", "Only what has so many.", most=MOST_STEPS + 1),
         parameters.outputs(1024, smoke=32, words="Outputs per cell.", least=2),
-        Parameter("evaluator", "Of the proxies: a causal model that was trained on it."),
+        Parameter("evaluator", "A causal model that was trained on it, if not the one that ships."),
+        Parameter("pools", "Where questions share outputs; else they lie here.", kind="place"),
         *parameters.DRAWN,
     ),
     run=_run,
     draw=_draw,
     check=_check,
-    runs=(*MODELS, *OWN),
+    runs=(*NAMES, *OWN),
     examples=("strop study truth --question orders --smoke -o runs/orders",),
 )

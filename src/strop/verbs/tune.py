@@ -19,7 +19,7 @@ from strop.assets import CHECKPOINT
 from strop.errors import UserError
 from strop.measure.metric import CALLS, GEQ, PERPLEXITY, SECONDS, Number
 from strop.rng import derive_seed
-from strop.spec import OperatingPoint, SamplerSpec
+from strop.spec.generator import OperatingPoint, SamplerSpec
 from strop.store import Folder
 from strop.tasks import TASKS
 from strop.tuning.choice import Choice, write_selection
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from strop.denoisers import Model
     from strop.measure.cells import Scorers
     from strop.measure.guard import Guard
-    from strop.prompts import Canvases
+    from strop.prompts.canvas import Canvases
 
 YAML = "sampler-tuned.yaml"
 MORE_STEPS = (1.0, 1.25, 1.5, 2.0, 3.0, 4.0)

@@ -22,7 +22,7 @@ from strop.comparing.verdict import SMOKE as TOO_SMALL
 from strop.errors import UserError
 from strop.measure.metric import Number
 from strop.rng import derive_seed
-from strop.spec import OperatingPoint, SamplerSpec
+from strop.spec.generator import OperatingPoint, SamplerSpec
 from strop.stats.interval import Interval
 from strop.stats.jackknife import jackknife
 from strop.store import Folder
@@ -38,7 +38,7 @@ from strop.verbs.verb import Ask, Parameter
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from strop.comparing import Comparison
+    from strop.comparing.compare import Comparison
     from strop.denoisers import Model
     from strop.measure.cells import Scorers
     from strop.measure.guard import Guard
@@ -180,8 +180,10 @@ def _at_equal_entropy(
     ask: Ask, model: Model, by: Scorers, specs: Sequence[SamplerSpec], seed: int
 ) -> Callable[[SamplerSpec, SamplerSpec], Comparison]:
     """Compares two tuned settings by their frontiers, all on the same number of scored tokens."""
-    from strop.comparing import Scored, Side, common_length, compare
+    from strop.comparing.compare import compare
     from strop.comparing.outputs import seed_of
+    from strop.comparing.scored import Scored, common_length
+    from strop.comparing.side import Side
     from strop.measure.cells import token_table
     from strop.measure.guard import evaluator_guard
 

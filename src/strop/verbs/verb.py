@@ -17,12 +17,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol, Self
 
-from strop.engine import Engine
-from strop.engine.plan import Progress
-from strop.engine.workers import keep_workers
+from strop.engine.plan import Engine, Progress
 from strop.errors import UserError, missing_package, unknown_name, whole_number
 from strop.served.serving import served_as
-from strop.spec import Cooling
+from strop.spec.value import Cooling
 from strop.table import plain
 from strop.verbs.result import Result
 
@@ -383,6 +381,8 @@ class Verb:
             from strop.verbs.dry_run import dry_run
 
             return dry_run(ask)
+        from strop.engine.workers import keep_workers
+
         out = ask.values.get("out")
         asking = served_as(ask.values, Path(out) if out else None)
         with keep_workers() if "engine" in ask.values else nullcontext(), asking:

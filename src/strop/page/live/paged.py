@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from threading import Lock
@@ -68,8 +68,7 @@ class Paged:
         with self._lock:
             files = self._cell.files()
             if files != self._files:  # parts have names of their own, and are merged at the end
-                tables = [table["index"].to_numpy() for table in self._cell.rows(["index"])]
-                self._numbers = np.concatenate([np.zeros(0, np.int64), *tables])
+                self._numbers = self._cell.table(["index"])["index"].to_numpy()
                 self._files = files
                 self._found.clear()
                 self._by_column.clear()
@@ -135,13 +134,12 @@ class Paged:
 
     def _read_values(self, column: OutputColumn, every: NDArray[np.int64]) -> NDArray[np.float64]:
         if column.metric is not None:
-            told: Mapping[int, float] = column.values(self._shown)
-        else:
-            told = {}
-            for table in self._cell.rows(["index", "nfe"]):
-                pairs = zip(table["index"].to_pylist(), table["nfe"].to_pylist(), strict=True)
-                told |= dict(pairs)
-        return np.array([told.get(number, np.nan) for number in every.tolist()])
+            return column.values(self._shown, every)
+        table = self._cell.table(["nfe"])
+        calls = np.full(len(every), np.nan)
+        there = np.isin(every, table["index"].to_numpy())
+        calls[there] = table["nfe"].to_numpy()[np.isin(table["index"].to_numpy(), every)]
+        return calls
 
     def _searched(self, words: str, every: NDArray[np.int64]) -> tuple[NDArray[np.int64], bool]:
         """The outputs that hold some words in any case, and whether all were looked at."""

@@ -20,7 +20,7 @@ from strop.errors import UserError
 from strop.groupeval.inputs import cell_names
 from strop.groupeval.judgments import BEST, DIMENSIONS, portable_text
 from strop.groupeval.verdict import Grade, GroupVerdict
-from strop.page.collect import RATINGS
+from strop.page.data import RATINGS
 from strop.store import Run
 
 JOURNAL = "journal.jsonl"

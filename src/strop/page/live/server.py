@@ -37,7 +37,7 @@ from strop.page.player import player
 PAUSE = 1.0
 """Seconds between two looks at the folders, at least."""
 SOON = 1.0
-"""Seconds that a page is waited for; then the last one is shown, or what is under way alone."""
+"""Seconds that a page is waited for; then the last one is shown, or one without numbers."""
 SHARE = 10.0
 """How many times as long as a look takes nobody looks."""
 BEAT = 15.0
@@ -83,10 +83,10 @@ class Server:
         view = self._view(request)
         making = self._make(view)
         await asyncio.wait([making], timeout=SOON)
-        made = await making if making.done() else self._viewer.known(view)
-        if made is None:
-            return HTMLResponse(await run_in_threadpool(self._viewer.waiting, view))
-        return HTMLResponse(made.html)
+        if making.done():
+            return HTMLResponse((await making).html)
+        first = await run_in_threadpool(self._viewer.first, view)
+        return HTMLResponse(first.html)
 
     def _make(self, view: tuple[int, ...]) -> asyncio.Task[Made]:
         """The page of a view as it becomes ready, made once for all who wait for it."""

@@ -17,11 +17,12 @@ from typing import Any
 from jinja2 import Environment, PackageLoader
 
 from strop.errors import UserError
-from strop.page.collect import gather
+from strop.measure.frame import Frame, read_run
+from strop.page.collect import RATINGS, gather, unmeasured
 from strop.page.data import Report
 from strop.page.live.paged import Paged
 from strop.page.live.ratings import Ratings
-from strop.page.live.watch import WatchedFolder, locked_files
+from strop.page.live.watch import WatchedFolder, is_hold, locked_files, walk
 from strop.page.page import LIVE, SCRIPTS, STYLES, render
 from strop.page.tables import output_columns
 from strop.store import Cell, Run
@@ -52,11 +53,13 @@ class Viewer:
     """All that is given, and the pages of it."""
 
     def __init__(self, paths: Sequence[Path]) -> None:
-        allowed = [path.resolve() for path in paths]
-        self.folders = [WatchedFolder(i, path, allowed) for i, path in enumerate(paths)]
+        self._allowed = [path.resolve() for path in paths]
+        self.folders = [WatchedFolder(i, path, self._allowed) for i, path in enumerate(paths)]
         self._made: dict[tuple[int, ...], Made] = {}
+        self._first: dict[tuple[int, ...], Made] = {}
         self._ratings: dict[Path, Ratings] = {}
-        self._looking, self._making = RLock(), RLock()
+        self._frames: dict[Path, tuple[Mapping[str, Any], Frame]] = {}
+        self._looking, self._making, self._beginning = RLock(), RLock(), RLock()
 
     def chosen(self, view: str) -> tuple[int, ...]:
         """The folders of a view, `0` or `0+2`; a KeyError where there is none of this name."""
@@ -95,11 +98,11 @@ class Viewer:
     def index(self) -> str:
         """The page of all folders, of which one chooses."""
         self.look()
-        return _announced(self.about(range(len(self.folders))) | {"index": True})
-
-    def waiting(self, numbers: tuple[int, ...]) -> str:
-        """What stands in the place of a page that is not ready."""
-        return _announced(self.about(numbers) | {"waiting": True})
+        live = self.about(range(len(self.folders))) | {"index": True}
+        environment = Environment(loader=PackageLoader("strop.page"), autoescape=True)
+        return environment.get_template("index.html").render(
+            live=live, version=__version__, styles=STYLES, scripts=(SCRIPTS[0], LIVE)
+        )
 
     def made(self, numbers: tuple[int, ...]) -> Made:
         """The page of a view; one that is out of date is shown a little longer if it was dear."""
@@ -111,17 +114,37 @@ class Viewer:
                 young = time.monotonic() - known.at < max(LEAST, share * known.cost)
                 if young or known.looks == looks:
                     return known
-            began = time.monotonic()
-            report = self._gathered(numbers)
-            html = render(report, live=self.about(numbers)).html
-            version = hashlib.sha256(html.encode()).hexdigest()[:16]
-            html = html.replace(UNKNOWN, version)
-            cost = time.monotonic() - began
-            new = Made(looks, report, html, version, cost, began + cost)
+            new = self._rendered(numbers, looks)
             if known is not None and known.looks == looks:
                 new.paged = known.paged
             self._made[numbers] = new
+            self._first.pop(numbers, None)
             return new
+
+    def first(self, numbers: tuple[int, ...]) -> Made:
+        """What is shown of a view until its page was made once: all but the cells' numbers."""
+        self.look(numbers)
+        looks = self._looks(numbers)
+        with self._beginning:
+            known = self.known(numbers)
+            if known is None:
+                known = self._first[numbers] = self._rendered(numbers, looks, measured=False)
+            return known
+
+    def _rendered(
+        self,
+        numbers: tuple[int, ...],
+        looks: tuple[Mapping[str, Any], ...],
+        *,
+        measured: bool = True,
+    ) -> Made:
+        began = time.monotonic()
+        report = self._gathered(numbers, measured)
+        html = render(report, live=self.about(numbers)).html
+        version = hashlib.sha256(html.encode()).hexdigest()[:16]
+        html = html.replace(UNKNOWN, version)
+        cost = time.monotonic() - began
+        return Made(looks, report, html, version, cost, began + cost)
 
     def details(self, number: int) -> dict[str, Any]:
         """Of one folder: outputs by cell, judges, grades, losses."""
@@ -129,8 +152,12 @@ class Viewer:
             return self.folders[number].details()
 
     def known(self, numbers: tuple[int, ...]) -> Made | None:
-        """The page that was made of a view last."""
-        return self._made.get(numbers)
+        """The page that was made of a view last, or what is shown until one is."""
+        return self._made.get(numbers) or self._first.get(numbers)
+
+    def shown(self, numbers: tuple[int, ...]) -> Made:
+        """What a page shows that asks for more; no numbers are waited for."""
+        return self.known(numbers) or self.first(numbers)
 
     def outdated(self, numbers: tuple[int, ...]) -> bool:
         """Whether a view's folders have changed since its page was made."""
@@ -139,7 +166,7 @@ class Viewer:
 
     def paged(self, numbers: tuple[int, ...], cell: str) -> Paged:
         """The outputs of one of a view's cells; a KeyError where it has none of this id."""
-        made = self.made(numbers)
+        made = self.shown(numbers)
         if cell not in made.paged:
             shown = next((one for one in made.report.cells if one.measured.id == cell), None)
             if shown is None:
@@ -150,7 +177,7 @@ class Viewer:
 
     def run_of(self, numbers: tuple[int, ...], cell: str) -> Run:
         """The run that holds one of a view's cells."""
-        for one in self.made(numbers).report.cells:
+        for one in self.shown(numbers).report.cells:
             if one.measured.id == cell:
                 return Run.open(one.measured.path.parents[1])
         raise KeyError(cell)
@@ -161,7 +188,7 @@ class Viewer:
 
     def rated(self, numbers: tuple[int, ...]) -> list[list[Any]]:
         """All ratings of a view's outputs."""
-        cells = {one.measured.id: one.measured.path for one in self.made(numbers).report.cells}
+        cells = {one.measured.id: one.measured.path for one in self.shown(numbers).report.cells}
         runs = dict.fromkeys(path.parents[1] for path in cells.values())
         found = [one for run in runs for one in self.ratings(run).now()]
         return [list(one) for one in found if one[0] in cells]
@@ -170,21 +197,24 @@ class Viewer:
         with self._looking:
             return tuple(self.folders[i].files for i in numbers)
 
-    def _gathered(self, numbers: tuple[int, ...]) -> Report:
+    def _measured(self, run: Run) -> Frame:
+        """The numbers of a run: computed once for what lies in it, of which ratings are no part."""
+        beside = f"{RATINGS.parts[0]}/"
+        files = walk(run.path, self._allowed).items()
+        looks = {name: one for name, one in files if not (name.startswith(beside) or is_hold(name))}
+        known = self._frames.get(run.path)
+        if known is None or known[0] != looks:
+            known = self._frames[run.path] = looks, read_run(run)
+        return known[1]
+
+    def _gathered(self, numbers: tuple[int, ...], measured: bool) -> Report:
         """What the folders hold; of those that hold nothing yet, nothing."""
         sound = [one for one in self.folders if one.number in numbers and one.error is None]
+        read = self._measured if measured else unmeasured
         name = " and ".join(one.name for one in sound[:3]) or "Nothing to show"
         for paths in ([one.path for one in sound], *([one.path] for one in sound)):
             try:
-                return gather(paths, outputs=1) if paths else Report(name)
+                return gather(paths, outputs=1, measured=read) if paths else Report(name)
             except UserError:
                 continue
         return Report(name)
-
-
-def _announced(live: Mapping[str, Any]) -> str:
-    """A page of nothing but what is under way."""
-    environment = Environment(loader=PackageLoader("strop.page"), autoescape=True)
-    return environment.get_template("index.html").render(
-        live=live, version=__version__, styles=STYLES, scripts=(SCRIPTS[0], LIVE)
-    )

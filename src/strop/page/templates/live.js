@@ -195,6 +195,7 @@
     for (const [key, one] of here) if (!wanted.has(key) && !kept(one)) one.remove();
     const bar = document.querySelector("body > nav"), other = made.querySelector("body > nav");
     if (bar && other) bar.replaceChildren(...other.childNodes);
+    else if (other) document.querySelector("header.top").after(other);
   }
   // As the server wrote the parts: other scripts begin when the document is ready, after this one.
   const sources = new Map([...document.getElementById("main").children].map((one) => [one.id || one.className, one.outerHTML]));
@@ -232,7 +233,6 @@
   listen(events, "changed", async (said) => {
     if (live.index || said.version === version) return;
     version = said.version;
-    if (live.waiting) location.reload();
-    else await replaceParts();
+    await replaceParts();
   });
 })();

@@ -14,9 +14,9 @@ from torch import Tensor
 
 from strop.denoisers.base import NEG_INFINITY, refuse_infinite, subs
 from strop.denoisers.device import Floats, Numbers
-from strop.records import SAMPLERS, Nucleus
+from strop.records.sampler import SAMPLERS, Nucleus
 from strop.rng import RACE_EPSILON
-from strop.spec import SamplerSpec
+from strop.spec.generator import SamplerSpec
 
 Confirm = Callable[[Tensor], None]
 """What looks at the normalisers of scores."""

@@ -35,7 +35,7 @@ from strop.samplers.machinery.addressed import ExactDraw, Weights, addressed
 from strop.samplers.machinery.categorical import Normalisers, log_share, shaped, share
 from strop.samplers.machinery.lattice import Address
 from strop.samplers.machinery.reading import View
-from strop.spec import SamplerSpec
+from strop.spec.generator import SamplerSpec
 
 NOT_OPEN = -torch.inf
 """The score of a position where nothing may be committed."""

@@ -12,7 +12,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from strop.spec import EPSILON, Cooling, SamplerSpec
+from strop.spec.generator import EPSILON, SamplerSpec
+from strop.spec.value import Cooling
 
 NOISE_EPSILON = 1e-3
 """The log-linear noise of the public code stops short of masking everything."""

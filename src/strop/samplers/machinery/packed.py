@@ -27,13 +27,13 @@ from torch import Tensor
 from strop.denoisers.base import Denoiser, Model, PaddingDenoiser
 from strop.denoisers.device import Floats, Numbers, head_rows, upload, upload_rows
 from strop.pool import OnStep, Output
-from strop.prompts import Canvases
+from strop.prompts.canvas import Canvases
 from strop.samplers.machinery.categorical import Normalisers, clean_log_probs, log_share, shaped
 from strop.samplers.machinery.grid import reveal_grid, temperatures
 from strop.samplers.machinery.lattice import Address
 from strop.samplers.machinery.start import Start
 from strop.samplers.machinery.trace import Trace
-from strop.spec import SamplerSpec
+from strop.spec.generator import SamplerSpec
 
 
 @dataclass(frozen=True)

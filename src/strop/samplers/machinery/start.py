@@ -11,17 +11,16 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from strop.denoisers.base import Denoiser
 from strop.denoisers.device import Floats, Numbers, upload, upload_rows
 from strop.errors import UserError
 from strop.pool import TRACED, OnStep, Output
-from strop.prompts import Canvases
+from strop.prompts.canvas import Canvases
 from strop.samplers.machinery.grid import RevealGrid
 from strop.samplers.machinery.trace import Trace
-from strop.spec import SamplerSpec
+from strop.spec.generator import SamplerSpec
 
 OPEN = -1
 FULLEST = 0.8
