@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -215,6 +216,10 @@ def test_chances_are_those_of_the_law_at_that_moment(
     assert checked >= N * (LENGTH - 1)
 
 
+def _into(told: list[Any], *step: Any) -> None:
+    told.append(step)
+
+
 def test_values_that_were_revised_are_kept_of_the_first_outputs(models: dict[str, Any]) -> None:
     """Every state that was told comes back from the last values and the earlier ones."""
     for name, form in itertools.product(("remdm-rescale", "duo-ancestral"), ("dense", "fast")):
@@ -222,9 +227,8 @@ def test_values_that_were_revised_are_kept_of_the_first_outputs(models: dict[str
         more = {"eta": 0.5} if name == "remdm-rescale" else {}
         spec = SamplerSpec(name=name, steps=40, implementation=form, **more)  # type: ignore[arg-type]
         told: list[Any] = []
-        pool = strop.draw.sample(
-            model, spec, n=TRACED + 1, seed=3, length=LENGTH, on_step=lambda *one: told.append(one)
-        )
+        step = partial(_into, told)
+        pool = strop.draw.sample(model, spec, n=TRACED + 1, seed=3, length=LENGTH, on_step=step)
         assert pool[TRACED].earlier is None
         assert pool[TRACED].chance is not None
         revised = 0

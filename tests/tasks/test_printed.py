@@ -25,8 +25,8 @@ def judged(body: str) -> Verdict:
 
 
 def test_both_streams_are_heard_also_without_an_end_of_line() -> None:
-    found = judged("    print('<b>out</b>')\n    sys.stderr.write('err')\n    print('x', end='')\n"
-                   "    return 2 * n")  # fmt: skip
+    body = "    print('<b>out</b>')\n    sys.stderr.write('err')\n    print('x', end='')\n"
+    found = judged(f"{body}    return 2 * n")
     assert found.passed
     assert found.printed == "<b>out</b>\nerrx"
 
@@ -58,9 +58,9 @@ def test_a_program_that_never_ends_has_said_its_lines() -> None:
 
 
 def test_a_stdout_that_a_program_has_broken_changes_no_verdict() -> None:
-    found = judged("    class Bad:\n        def flush(self): raise SystemExit\n"
-                   "        def write(self, text): pass\n    sys.stdout = Bad()\n    return 2 * n")  # fmt: skip
-    assert found.passed
+    bad = "    class Bad:\n        def flush(self): raise SystemExit\n"
+    bad += "        def write(self, text): pass\n"
+    assert judged(f"{bad}    sys.stdout = Bad()\n    return 2 * n").passed
 
 
 def test_much_is_cut_in_the_middle() -> None:
