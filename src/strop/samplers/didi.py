@@ -215,7 +215,7 @@ def _base_log_probs(run: DenseRun, ids: Tensor) -> Tensor:
 @lockstep
 def fast_ancestral(run: LockstepRun) -> Tensor:
     """The student alone."""
-    state = State.begin(run)
+    state = Going.begin(run)
     for k, t in enumerate(run.grid.t):
         draws, masked = CandidateOffers(run, k), _masked(run, state)
         offered = masked & draws.opened()
@@ -233,7 +233,7 @@ def fast_guided(run: LockstepRun) -> Tensor:
     """Tilting, then re-ranking, then the student's own finish."""
     strengths = tilt_strengths(run.spec)
     cast(DiDi, run.denoiser).discriminator  # noqa: B018  told before any work is done
-    state = State.begin(run)
+    state = Going.begin(run)
     for k in range(run.grid.updates):
         before = state.tokens.copy()
         if k < len(strengths):
@@ -244,7 +244,7 @@ def fast_guided(run: LockstepRun) -> Tensor:
     return _fast_finish(run, state)
 
 
-class State(NamedTuple):
+class Going(NamedTuple):
     """Sequences under way, or one way in which they may go on: [B, L] each."""
 
     ids: Tensor
@@ -254,14 +254,14 @@ class State(NamedTuple):
     """How likely each token was when it came."""
 
     @classmethod
-    def begin(cls, run: LockstepRun) -> State:
+    def begin(cls, run: LockstepRun) -> Going:
         """Masks, and what is given."""
         ids = run.begin.ids(run.denoiser.mask_id).numpy()
         return cls(run.start(), ids, torch.full_like(run.trace.chance, torch.nan))
 
-    def copy(self) -> State:
+    def copy(self) -> Going:
         """One that may change by itself."""
-        return State(self.ids.clone(), self.tokens.copy(), self.chance.clone())
+        return Going(self.ids.clone(), self.tokens.copy(), self.chance.clone())
 
     def put(self, run: LockstepRun, token: Numbers, chance: Tensor, *at: Numbers) -> None:
         """Write tokens, and how likely they were."""
@@ -270,11 +270,11 @@ class State(NamedTuple):
         self.chance[upload_rows(self.ids.device, *at)] = chance.float()
 
 
-def _masked(run: LockstepRun, state: State) -> Truths:
+def _masked(run: LockstepRun, state: Going) -> Truths:
     return state.tokens == run.denoiser.mask_id
 
 
-def _note(run: LockstepRun, state: State, k: int, before: Numbers) -> None:
+def _note(run: LockstepRun, state: Going, k: int, before: Numbers) -> None:
     slot, position = np.nonzero(state.tokens != before)
     if slot.size:
         run.note(k, slot, position, state.tokens[slot, position])
@@ -309,7 +309,7 @@ class CandidateOffers:
 
 def _reveal(
     run: LockstepRun,
-    state: State,
+    state: Going,
     hidden: Tensor,
     slots: Numbers,
     offered: Truths,
@@ -328,7 +328,7 @@ def _reveal(
         state.put(run, token, chance, slot, position[part])
 
 
-def _tilted(run: LockstepRun, state: State, k: int, strength: float) -> None:
+def _tilted(run: LockstepRun, state: Going, k: int, strength: float) -> None:
     draws, masked, ids = CandidateOffers(run, k), _masked(run, state), state.ids
     offered = masked & draws.opened()
     slots = np.flatnonzero(offered.any(1))
@@ -357,7 +357,7 @@ def _slope_at(run: LockstepRun, logits: Tensor, slope: Tensor) -> Tensor:
     return (shares * (pull - (shares * pull).sum(-1, keepdim=True))).clamp_(-1, 1)
 
 
-def _reranked(run: LockstepRun, state: State, k: int) -> None:
+def _reranked(run: LockstepRun, state: Going, k: int) -> None:
     count, masked = int(run.spec.settings["candidates"]), _masked(run, state)
     draws = [CandidateOffers(run, k, candidate) for candidate in range(count)]
     offered = [masked & one.opened() for one in draws]
@@ -396,7 +396,7 @@ def _choice(run: LockstepRun, slots: Numbers, k: int, futures: list[Tensor]) -> 
     return invert(rewards.double().log_softmax(-1), torch.from_numpy(u[:, 0])).numpy()
 
 
-def _fast_finish(run: LockstepRun, state: State) -> Tensor:
+def _fast_finish(run: LockstepRun, state: Going) -> Tensor:
     """The student fills what is left, the mask ruled out."""
     spec, ids = run.spec, state.ids
     masked, before = _masked(run, state), state.tokens.copy()
