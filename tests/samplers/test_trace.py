@@ -22,9 +22,7 @@ from strop.denoisers.base import all_logits
 from strop.pool import TRACED, Pool
 from strop.records import FAMILIES, SAMPLERS
 from strop.registry import resolve
-from strop.samplers.machinery.grid import alpha_of, neighbouring, reveal_grid
-from strop.samplers.machinery.start import Start
-from strop.samplers.machinery.trace import Trace
+from strop.samplers.machinery.start import Start, Trace, alpha_of, neighbouring, reveal_grid
 
 STEPS, LENGTH, N = 6, 12, 4  # a batch of three, and one output of the next
 SMALL = replace(

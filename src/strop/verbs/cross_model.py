@@ -18,8 +18,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
 
 from strop.assets import CHECKPOINT
-from strop.records.family import FAMILIES
-from strop.records.sampler import SAMPLERS
+from strop.records.record import FAMILIES, SAMPLERS
 from strop.spec.generator import OperatingPoint, SamplerSpec
 from strop.spec.value import MOST_STEPS
 from strop.stats.interval import Interval, value_of
