@@ -56,7 +56,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Run]:
     """A run of each form; random networks where none is shipped."""
     place = tmp_path_factory.mktemp("forms")
     for family in ("duo", "diffusion-gemma"):
-        write_random(place / family, resolve(FAMILIES[family].layout)(SMALL), seed=0)
+        write_random(place / family, resolve(FAMILIES[family].layout or "")(SMALL), seed=0)
     found = {}
     for form, (source, spec, length) in FORMS.items():
         known = source if ":" in source else str(place / source)

@@ -263,11 +263,13 @@ class Going(NamedTuple):
         """One that may change by itself."""
         return Going(self.ids.clone(), self.tokens.copy(), self.chance.clone())
 
-    def put(self, run: LockstepRun, token: Numbers, chance: Tensor, *at: Numbers) -> None:
+    def put(
+        self, run: LockstepRun, token: Numbers, chance: Tensor, slot: Numbers, position: Numbers
+    ) -> None:
         """Write tokens, and how likely they were."""
-        run.put(self.ids, *at, token)
-        self.tokens[at] = token
-        self.chance[upload_rows(self.ids.device, *at)] = chance.float()
+        run.put(self.ids, slot, position, token)
+        self.tokens[slot, position] = token
+        self.chance[upload_rows(self.ids.device, slot, position)] = chance.float()
 
 
 def _masked(run: LockstepRun, state: Going) -> Truths:

@@ -48,7 +48,7 @@ def ancestral(run: DenseRun) -> Tensor:
     ids = torch.randint(run.denoiser.vocab_size, shape, generator=source, device=source.device)
     ids = run.begin.hold(brought(ids, run.denoiser.device))
     everywhere = np.nonzero(run.begin.open)
-    run.trace.begun(*everywhere, ids.cpu().numpy()[everywhere])  # waits
+    run.trace.begun(everywhere, ids.cpu().numpy()[everywhere])  # waits
     for t, s in zip(run.grid.t, run.grid.s, strict=True):
         drawn = run.draw(_posterior(run, ids, alpha_of(t), alpha_of(s)))
         ids = run.step(ids, run.begin.hold(drawn))
@@ -89,7 +89,7 @@ def fast(run: LockstepRun) -> Tensor:
     first = _anything(run, run.uniform(everywhere[0], 0, everywhere[1], START))
     tokens = run.begin.ids(0).numpy()
     tokens[everywhere] = first
-    run.trace.begun(*everywhere, first)
+    run.trace.begun(everywhere, first)
     ids = run.upload(tokens.copy())
     times = [*zip(grid.t, alpha_of(grid.s), strict=True), (grid.last, torch.ones(()))]
     for k, (t, after) in enumerate(times):

@@ -463,7 +463,7 @@ def _judged(
     box: Box,
     player: subprocess.Popen[bytes],
     streams: Mapping[str, IO[bytes] | None],
-    heard: Mapping[str, bytearray],
+    heard: dict[str, bytearray],
 ) -> Verdict:
     """The same without what the program printed; what is heard is added to."""
     until = time.monotonic() + box.limits.seconds

@@ -108,7 +108,7 @@ class Replaced(NamedTuple):
     """Values of a sequence that others took the place of; chances are still on the device."""
 
     place: Numbers
-    round: Numbers
+    round: NDArray[np.int32]
     token: Numbers
     chance: Tensor
 
@@ -141,9 +141,9 @@ class Trace:
         for slot in slots.tolist():
             self._replaced.pop(slot, None)
 
-    def begun(self, slot: Numbers, column: Numbers, token: Numbers) -> None:
-        """What stands there before the first round, where that is no mask."""
-        self._last[slot, column] = token
+    def begun(self, there: tuple[Numbers, ...], token: Numbers) -> None:
+        """What stands at slots and columns before the first round, where that is no mask."""
+        self._last[there] = token
 
     def note(
         self,
@@ -329,7 +329,7 @@ class Start:
         columns = numbers, ids, nfe, seconds, left, trace.changed[slots, : ids.shape[1]]
         done = map(Output, *(one if one.ndim > 1 else one.tolist() for one in columns))
         chances = trace.kept(slots, rows, chance, mask)[opened].reshape(ids.shape)
-        known = ~np.isnan(chances).all(1)
+        known = np.asarray(~np.isnan(chances).all(1))
         for i, output in enumerate(done):
             output.chance = chances[i] if known[i] else None
             if output.index < TRACED:
