@@ -69,8 +69,8 @@ FAULTS = (
     Fault(
         "the bench of caches takes prompts by their place in the batch",
         "samplers/caches.py",
-        "self._start(numbers)",
-        "self._start(batch)",
+        "for i in numbers.tolist()])",
+        "for i in batch.tolist()])",
         ("tests/samplers/test_caches.py",),
     ),
     # metrics and statistics

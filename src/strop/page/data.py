@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from strop.measure.frame import Measured
 from strop.measure.guard import Guard
 from strop.measure.metric import PERPLEXITY
-from strop.records.family import default_sampler
+from strop.records.record import default_sampler
 from strop.spec.generator import OperatingPoint, SamplerSpec
 from strop.spec.measure import MetricSpec
 from strop.stats.interval import Interval

@@ -18,15 +18,13 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
 
 from strop.assets import CHECKPOINT
-from strop.records.family import FAMILIES
-from strop.records.sampler import SAMPLERS
+from strop.records.record import FAMILIES, SAMPLERS
 from strop.spec.generator import OperatingPoint, SamplerSpec
 from strop.spec.value import MOST_STEPS
 from strop.stats.interval import Interval, value_of
 from strop.table import Column, Pivot, Table
 from strop.verbs import families, groupeval, paper, parameters, posterior, study
-from strop.verbs.paper import RowByRow, item
-from strop.verbs.points import POINT_COLUMNS, guard_notes, load, measure_cells, named_points
+from strop.verbs.points import guard_notes, load, measure_cells, named_points
 from strop.verbs.result import Result
 from strop.verbs.study import SMOKE_NOTE, Sources, Study
 from strop.verbs.verb import Ask, Parameter, quoted
@@ -105,26 +103,18 @@ def _row(name: str, one: Measured) -> dict[str, Any]:
     }
 
 
-def _looks() -> dict[str, dict[str, Any]]:
-    """A colour for each family, paler for its second checkpoint."""
-    seen: dict[str, int] = {}
-    looks = {}
-    for name, one in families.MODELS.items():
-        rank = seen[one.family] = seen.get(one.family, 0) + 1
-        looks[name] = {"color": FAMILIES[one.family].colour, "alpha": 1 if rank == 1 else 0.5}
-    return looks
-
-
 def lines_on(
     rows: Sequence[Mapping[str, Any]], perplexity: Axes, entropy: Axes | None = None
 ) -> None:
     """Perplexity, and entropy if there is a place for it, against steps: a line per model."""
     from strop.figures import bars, grouped
 
-    looks = _looks()
+    first = {one.family: name for name, one in reversed(families.MODELS.items())}
     for (name, _), mine in grouped(rows, "model", "point").items():
         sharp = mine[0]["temperature"] != 1
-        look: dict[str, Any] = {**looks[name], "ls": "--" if sharp else "-", "lw": 1.1}
+        family = families.MODELS[name].family
+        look: dict[str, Any] = {"color": FAMILIES[family].colour, "ls": "--" if sharp else "-"}
+        look |= {"lw": 1.1, "alpha": 1 if first[family] == name else 0.5}  # pale: its second one
         label = name + (", sharpened" if sharp else "")
         if mine[0]["steps"] is None:
             for one, column in ((perplexity, "perplexity"), (entropy, "entropy")):
@@ -183,41 +173,60 @@ STUDY = Study(
         + (" --smoke" if ask.smoke else "")
     ),
     examples=("strop study cross-model --smoke -o runs/families",),
-    items=(
-        item(
-            NAME,
-            RowByRow("perplexity", (Column("model"), *POINT_COLUMNS, Column("finish")), outputs=40),
-            sources={name: one.source for name, one in families.MODELS.items()},
-        ),
-    ),
+    items=(paper.item(NAME, sources=families.named_sources(())),),
 )
 
 
-PANELS = {"cross-model": "a", "groupeval": "b", "posterior": "c"}
+PANELS = ("cross-model", "groupeval", "posterior")
 CELLS = "cells"
 SHARED = ("steps", "seed", "device", "dtype", "engine", "devices", "ray_address")
 LOSS, RATIO = "posterior loss at .9 minus at 1", "perplexity at 1 over perplexity at .9"
 
 
-def _overview(ask: Ask) -> Result:
-    source = CHECKPOINT if ask.smoke else families.MODELS["MDLM-Small"].source
+def _asks(ask: Ask) -> dict[str, Ask]:
+    """The panels' studies in this one's directory, all checked before any of them draws.
+
+    Their cells pass the guard by this one's rule. The loss comes first: it reads the user's file.
+    """
+    baseline = {"MDLM-Small": CHECKPOINT if ask.smoke else families.MODELS["MDLM-Small"].source}
+    source = (baseline | (families.named_sources(ask.sources) if ask.sources else {}))["MDLM-Small"]
     shared: dict[str, Any] = {k: v for k, v in ask.some(*SHARED).items() if v is not None}
     shared |= {"smoke": ask.smoke, "progress": ask.progress, "note": ask.note}
     shared |= ask.given("n")
-    among = _panel(ask, "cross-model", sources=ask.sources, **shared)
-    asked: dict[str, Any] = {"partition": parameters.PAPERS_GROUPS}
+    judged: dict[str, Any] = {"partition": parameters.PAPERS_GROUPS}
     if not ask.smoke:
-        asked |= {"evaluator": "gpt2", "steps": (16, 64, 256, 1024)}
-    judged = _panel(ask, "groupeval", sources=[source], **asked | shared)
-    held = {"held_out": ask["held_out"]}
-    loss = _panel(ask, "posterior", sources=[source], **held, **shared)
+        judged |= {"evaluator": "gpt2", "steps": (16, 64, 256, 1024)}
+    scored = ask.given("evaluator")
+    asked = {
+        "posterior": ([source], {**shared, "held_out": ask["held_out"]}),
+        "cross-model": (ask.sources, shared | scored),
+        "groupeval": ([source], judged | shared | scored),
+    }
+    rule = {key: ask.values[key] for key in ("guard_rule",) if key in ask.values}
+    found = {
+        name: study.find(name).ask(ask.out / name, sources, **given)
+        for name, (sources, given) in asked.items()
+    }
+    return {name: replace(one, values={**one.values, **rule}) for name, one in found.items()}
+
+
+def _check_panels(ask: Ask) -> None:
+    _asks(ask)
+
+
+def _overview(ask: Ask) -> Result:
+    from strop.measure.known import check_evaluator_name
+
+    asks = _asks(ask)
+    check_evaluator_name(ask["evaluator"])
+    loss, among, judged = (study.carry_out(one) for one in asks.values())
+    [source] = asks["posterior"].sources
     cells = [
         (m, OperatingPoint.of(SamplerSpec(temperature=tau)))
         for m in loss.asked["steps"]
         for tau in (1.0, loss.asked["sharpened"])
     ]
-    measured = measure_cells(ask, source, cells, ask.out / CELLS)
-    table, _ = posterior.beside_cells(loss, measured)
+    table, _ = posterior.beside_cells(loss, measure_cells(ask, source, cells, ask.out / CELLS))
     notes = tuple(
         dict.fromkeys((*among.notes, *judged.notes, *((SMOKE_NOTE,) if ask.smoke else ())))
     )
@@ -225,32 +234,17 @@ def _overview(ask: Ask) -> Result:
     return Result(ask.said(checkpoint=source), table, more, notes=notes)
 
 
-def _panel(ask: Ask, name: str, sources: Sequence[str], **given: Any) -> Result:
-    """A study in this one's directory, whose cells pass the guard by this one's rule."""
-    asked = study.find(name).ask(ask.out / name, sources, **given)
-    rule = {key: ask.values[key] for key in ("guard_rule",) if key in ask.values}
-    return study.carry_out(replace(asked, values={**asked.values, **rule}))
-
-
 def _three_findings(result: Result) -> Figure:
-    return three_panels(result.more["among"].rows, result.more["judged"].rows, result.table.rows)
-
-
-def three_panels(
-    among: Sequence[Mapping[str, Any]],
-    judged: Sequence[Mapping[str, Any]],
-    losses: Sequence[Mapping[str, Any]],
-) -> Figure:
-    """The figure, from measured rows or from printed ones."""
     from strop.figures import legend_below, log_y, panels, steps_axis
 
+    among = result.more["among"].rows
     figure, axes = panels(1, 3.2, 3, 2.4)
     lines_on(among, axes[0])
     axes[0].set(ylabel="perplexity", xlabel="configured updates M", title="(a) among successors")
     log_y(axes[0])
     steps_axis(axes[0], {row["steps"] for row in among if row["steps"] is not None})
-    _judged_on(axes[1], judged)
-    posterior.scatter_on(axes[2], losses)
+    _judged_on(axes[1], result.more["judged"].rows)
+    posterior.scatter_on(axes[2], result.table.rows)
     axes[2].set_title("(c) worse loss, better samples")
     legend_below(figure, axes[0], 4, fontsize=6, handlelength=3)
     return figure
@@ -283,9 +277,8 @@ def _judged_on(axes: Axes, rows: Sequence[Mapping[str, Any]]) -> None:
     axes.legend(fontsize=6)
 
 
-def _ranges(result: Result, ask: Ask, roles: Mapping[str, str]) -> Table:
+def _ranges(result: Result, *_: Any) -> Table:
     """The ranges that the paper prints, and those over the cells here."""
-    del ask, roles
     printed = paper.table("overview").by("what")
     rows = []
     for what, column in ((LOSS, "masked"), (RATIO, "ratio")):
@@ -311,14 +304,9 @@ OVERVIEW = Study(
         *parameters.ENGINE,
     ),
     run=_overview,
+    check=_check_panels,
     draw=_three_findings,
     runs=(*PANELS, CELLS),
     examples=("strop study overview --smoke -o runs/overview",),
-    items=(
-        item(
-            "overview",
-            _ranges,
-            sources={name: one.source for name, one in families.MODELS.items()},
-        ),
-    ),
+    items=(paper.item("overview", _ranges, sources=families.named_sources(())),),
 )

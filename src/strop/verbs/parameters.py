@@ -9,7 +9,7 @@ from typing import Any
 from strop.assets import EMBEDDED, EVALUATOR
 from strop.bounds import MOST_LENGTH
 from strop.errors import UserError
-from strop.records.family import FAMILIES
+from strop.records.record import FAMILIES
 from strop.spec.value import MOST_STEPS, OUTPUT_LIMIT, SEED_LIMIT
 from strop.verbs.verb import SAME, Parameter
 
@@ -179,7 +179,11 @@ GUARD_RULE = Parameter(
     "interval",
     choices=("interval", "mean"),
 )
-SCORED = (SPAN, HELD_OUT, *DRAWN, DRY_RUN, *ENGINE)
+ANSWERED = (DEVICE, DTYPE, FORCE, DRY_RUN, *ENGINE)
+"""What whoever runs a network by an engine takes, where nothing is seeded alike."""
+MEASURED = (SEED, *ANSWERED)
+"""The same with a root seed."""
+SCORED = (SPAN, HELD_OUT, *MEASURED)
 """What every study of sampled outputs takes besides budgets, outputs and evaluator."""
 
 SERVER = (

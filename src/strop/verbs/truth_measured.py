@@ -173,7 +173,7 @@ def bounds(
 ) -> Iterable[str]:
     """Which temperature the m-path bound on exact texts names, and which one is the best."""
     from strop.instruments.posterior import path_scores
-    from strop.samplers.machinery.grid import reveal_grid
+    from strop.samplers.machinery.start import reveal_grid
     from strop.theory.mpath import bound_from_scores
 
     texts, most = (

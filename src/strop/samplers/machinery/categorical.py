@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 
 from strop.denoisers.base import NEG_INFINITY, refuse_infinite, subs
-from strop.denoisers.device import Numbers
-from strop.records.sampler import SAMPLERS, Nucleus
+from strop.denoisers.device import Floats, Numbers
+from strop.records.record import SAMPLERS, Nucleus
 from strop.rng import RACE_EPSILON
 from strop.spec.generator import SamplerSpec
 
@@ -44,12 +44,14 @@ class Normalisers:
         if self._sum is not None:
             refuse_infinite(self._sum)
 
-    def fetched(self, ids: Tensor) -> Numbers:
-        """Ids on the host, if all scores were finite: in one copy."""
+    def fetched(self, ids: Tensor, chance: Tensor) -> tuple[Numbers, Floats]:
+        """Ids and their chances on the host, if all scores were finite: in one copy."""
         total = ids.new_zeros((), dtype=torch.float64) if self._sum is None else self._sum
-        told = torch.cat([ids.double().flatten(), total[None]]).cpu()  # waits; exact for any token
+        parts = [ids.double().flatten(), chance.double().flatten(), total[None]]
+        told = torch.cat(parts).cpu()  # waits; exact for any token
         refuse_infinite(told[-1])
-        return told[:-1].long().view(ids.shape).numpy()
+        tokens, chances = told[:-1].view(2, *ids.shape)
+        return tokens.long().numpy(), chances.numpy()
 
 
 LARGEST_INVERSE = 1e30
@@ -91,29 +93,20 @@ def clean_log_probs(
     told of the normalisers, see `subs`.
     """
     if isinstance(temperature, Tensor):
-        return _row_by_row(logits, mask_id, temperature, top_p, nucleus, confirm)
+        law = torch.empty_like(logits)
+        for heat in temperature.unique().tolist():  # waits; a batch of `fast` has few
+            rows = temperature == heat
+            law[rows] = clean_log_probs(logits[rows], mask_id, heat, top_p, nucleus, confirm)
+        return law
     if temperature == 0:  # on the host
         return _certain(subs(logits, mask_id, confirm))
     if temperature != 1:  # on the host
-        logits = _tempered(logits, mask_id, temperature)
+        # Ruled out for good: at a very low temperature no constant would hold the mask down.
+        logits[..., mask_id] = -torch.inf
+        logits = _scaled(logits, temperature)
+        logits[..., mask_id] = -torch.inf  # also where the factor has rounded to zero
     log_probs = subs(logits, mask_id, confirm)
     return log_probs if top_p == 1 else _nucleus(log_probs, top_p, nucleus)
-
-
-def _row_by_row(
-    logits: Tensor,
-    mask_id: int,
-    temperature: Tensor,
-    top_p: float,
-    nucleus: Nucleus,
-    confirm: Confirm,
-) -> Tensor:
-    """The rows of each temperature together: a batch of `fast` has few."""
-    found = torch.empty_like(logits)
-    for one in temperature.unique().tolist():  # waits
-        rows = temperature == one
-        found[rows] = clean_log_probs(logits[rows], mask_id, one, top_p, nucleus, confirm)
-    return found
 
 
 def any_log_probs(logits: Tensor, temperature: float, top_p: float = 1.0) -> Tensor:
@@ -122,17 +115,6 @@ def any_log_probs(logits: Tensor, temperature: float, top_p: float = 1.0) -> Ten
         return _certain(logits)
     log_probs = _scaled(logits, temperature).log_softmax(-1)
     return log_probs if top_p == 1 else _nucleus(log_probs, top_p, "reaching")
-
-
-def _tempered(logits: Tensor, mask_id: int, temperature: float) -> Tensor:
-    """Clean-token logits over temperature, for any temperature above zero.
-
-    The mask is ruled out for good, since at a very low temperature no constant would hold it down.
-    """
-    logits[..., mask_id] = -torch.inf
-    logits = _scaled(logits, temperature)
-    logits[..., mask_id] = -torch.inf  # also where the factor has rounded to zero
-    return logits
 
 
 def _scaled(logits: Tensor, temperature: float) -> Tensor:
@@ -184,3 +166,15 @@ def invert(log_probs: Tensor, uniforms: Tensor) -> Tensor:
     level = uniforms * (1 - 2.0**-53) * cumulative[:, -1]
     found = torch.searchsorted(cumulative, level[:, None], right=True)[:, 0]
     return found.clamp_(max=log_probs.shape[-1] - 1)
+
+
+def share(weights: Tensor, token: Tensor) -> Tensor:
+    """Each token's share of the weights of its row [R, V]; anything for one that has none."""
+    mine = weights.gather(-1, token.clamp(max=weights.shape[-1] - 1)[:, None])[:, 0]
+    return mine / weights.sum(-1)
+
+
+def log_share(scores: Tensor, token: Tensor) -> Tensor:
+    """The same from unnormalised log weights [..., V]."""
+    mine = scores.gather(-1, token[..., None])[..., 0]
+    return (mine - scores.logsumexp(-1)).exp()

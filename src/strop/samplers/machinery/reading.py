@@ -19,7 +19,7 @@ from torch import Tensor
 from strop.denoisers.base import CachingDenoiser, Denoiser, PaddingDenoiser
 from strop.denoisers.device import Numbers, Truths, head_rows, upload, upload_rows
 from strop.errors import UserError
-from strop.samplers.machinery.grid import sigma_of
+from strop.samplers.machinery.start import sigma_of
 
 if TYPE_CHECKING:
     from strop.samplers.machinery.blocks import BlockState
@@ -60,6 +60,8 @@ class View:
     """Rows of scores that are computed at a time."""
     extent: Truths | None = None
     """Where a public code draws though it needs fewer, [R, W]."""
+    chance: Tensor | None = None
+    """How likely the law that they are drawn from makes the tokens drawn here, [R, W]."""
 
     @classmethod
     def blank(cls, canvas: BlockState, rows: Numbers, candidates: Truths) -> View:

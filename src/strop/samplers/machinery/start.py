@@ -1,13 +1,19 @@
-"""What stands in the sequences of a batch before anything is drawn: masks, or a prompt's canvas.
+"""What every batch under way has: its grid, its start, its trace, and outputs at the end.
 
-And what all batches under way have: their start, their trace, and outputs at the end.
+The reveal grid says which share of the positions is still hidden before and after every update. A
+position is revealed in round k with mass m_k. Before that round the hidden share is
+t_k = m_k + m_{k+1} + ..., after it s_k = t_k - m_k. The last mass belongs to the finish.
+
+The start is what stands in the sequences before anything is drawn: masks, or a prompt's canvas. The
+trace says when each token last changed, and tells whoever watches.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -17,11 +23,211 @@ from torch import Tensor
 from strop.denoisers.base import Denoiser
 from strop.denoisers.device import Floats, Numbers, upload, upload_rows
 from strop.errors import UserError
-from strop.pool import OnStep, Output
+from strop.pool import EARLIER, TRACED, OnStep, Output
 from strop.prompts.canvas import Canvases
-from strop.samplers.machinery.grid import RevealGrid
-from strop.samplers.machinery.trace import Trace
-from strop.spec.generator import SamplerSpec
+from strop.spec.generator import EPSILON, SamplerSpec
+from strop.spec.value import Cooling
+
+NOISE_EPSILON = 1e-3
+"""The log-linear noise of the public code stops short of masking everything."""
+
+
+@dataclass(frozen=True)
+class RevealGrid:
+    """Times in float32, as the public code has them, and the exact masses beside them."""
+
+    t: Tensor
+    """Hidden share before each update, [K]."""
+    s: Tensor
+    """Hidden share after each update, [K]."""
+    last: Tensor
+    """Hidden share at the finish: the last mass, a scalar."""
+    masses: np.ndarray
+    """Probability of being revealed in each update, and in the finish: K + 1 numbers."""
+
+    @property
+    def updates(self) -> int:
+        """The number of updates before the finish."""
+        return len(self.t)
+
+    def sigmas(self) -> Tensor:
+        """The noise level at each update and at the finish: K + 1 numbers."""
+        return sigma_of(torch.cat([self.t, self.last[None]]))
+
+
+def sigma_of(t: Tensor) -> Tensor:
+    """Log-linear noise: sigma = -log(1 - (1 - 1e-3) t)."""
+    return -torch.log1p(-(1 - NOISE_EPSILON) * t)
+
+
+def alpha_of(t: Tensor) -> Tensor:
+    """The share of the signal that noise leaves: alpha = 1 - (1 - 1e-3) t = e^-sigma."""
+    return 1 - (1 - NOISE_EPSILON) * t
+
+
+def reveal_grid(spec: SamplerSpec) -> RevealGrid:
+    """The grid that a spec asks for."""
+    if spec.grid == "uniform":
+        steps = spec.steps
+        times = torch.linspace(1, EPSILON, steps + 1)
+        # The public code subtracts a constant instead of reading the next time from the grid, so
+        # the two differ in the last bits; bit parity needs the same.
+        width = (1 - EPSILON) / steps
+        masses = np.array([width] * steps + [EPSILON])
+        return RevealGrid(times[:-1], times[:-1] - width, times[-1], masses)
+    masses = np.asarray(spec.grid, dtype=np.float64)
+    masses = masses / masses.sum()
+    hidden = torch.from_numpy(np.cumsum(masses[::-1])[::-1].copy()).float()
+    return RevealGrid(hidden[:-1], hidden[1:], hidden[-1], masses)
+
+
+def temperatures(spec: SamplerSpec, grid: RevealGrid) -> np.ndarray | None:
+    """The temperature of each update and of the finish, K + 1 numbers; None where it is one number.
+
+    An update goes by the share revealed before it, the finish has the schedule's last value.
+    """
+    if not isinstance(spec.temperature, Cooling):
+        return None
+    revealed = np.append(0.0, np.cumsum(grid.masses)[: grid.updates - 1])[: grid.updates]
+    return np.array([*map(spec.temperature.at, revealed), spec.temperature.last])
+
+
+def neighbouring(grid: RevealGrid) -> RevealGrid:
+    """The same times as the DUO code has them: steps are differences of neighbours, no constant."""
+    times = torch.cat([grid.t, grid.last[None]])
+    return replace(grid, s=grid.t - (times[:-1] - times[1:]))
+
+
+MANTISSA = 6
+"""Bits of a chance that are kept beside its exponent: it is within 0.8%, and packs well."""
+UNSEEN = -1
+"""Nothing was told of a position, or a token that only the device knows."""
+
+
+class Replaced(NamedTuple):
+    """Values of a sequence that others took the place of; chances are still on the device."""
+
+    place: Numbers
+    round: NDArray[np.int32]
+    token: Numbers
+    chance: Tensor
+
+
+class Trace:
+    """The sequences of a batch, by slot.
+
+    A round is told when the next one has something to tell, or at `end`: a sampler may reveal some
+    tokens and take back others at different moments of one round.
+    """
+
+    def __init__(self, begin: Start, device: torch.device, on_step: OnStep | None) -> None:
+        self.changed = np.zeros((len(begin.open), begin.width), np.int32)
+        """Per slot and place, the round after which it last changed; 0: never."""
+        self.chance = torch.full(begin.open.shape, torch.nan, device=device)
+        """Per slot and column, the chance of the token there; of a mask, anything."""
+        self._begin, self._on_step = begin, on_step
+        self._last = np.full(begin.open.shape, UNSEEN)
+        self._replaced: dict[int, list[Replaced]] = {}
+        self._untold: dict[int, tuple[int, int, list[Numbers], list[Numbers]]] = {}
+
+    @property
+    def watched(self) -> bool:
+        """Whether anybody asks for the tokens."""
+        return self._on_step is not None
+
+    def forget(self, slots: Numbers) -> None:
+        """Other sequences begin in these, or the same ones anew."""
+        self.changed[slots], self._last[slots] = 0, UNSEEN
+        for slot in slots.tolist():
+            self._replaced.pop(slot, None)
+
+    def begun(self, there: tuple[Numbers, ...], token: Numbers) -> None:
+        """What stands at slots and columns before the first round, where that is no mask."""
+        self._last[there] = token
+
+    def note(
+        self,
+        output: Numbers,
+        slot: Numbers,
+        round_: Numbers,
+        column: Numbers,
+        token: Numbers | None,
+    ) -> None:
+        """These tokens changed, one entry each; `round_` counts updates from 0.
+
+        Where nobody watches, the tokens need not be known.
+        """
+        position = self._begin.place[slot, column]
+        self._keep(output, slot, column, position)
+        self._last[slot, column] = UNSEEN if token is None else token
+        self.changed[slot, position] = round_ + 1
+        if self._on_step is None or token is None:
+            return
+        for one in np.unique(slot).tolist():
+            its = slot == one
+            number = int(round_[its][0]) + 1
+            if one in self._untold and self._untold[one][1] != number:
+                self._tell(one)
+            _, _, positions, tokens = self._untold.setdefault(
+                one, (int(output[its][0]), number, [], [])
+            )
+            positions.append(position[its])
+            tokens.append(token[its])
+
+    def _keep(self, output: Numbers, slot: Numbers, column: Numbers, place: Numbers) -> None:
+        """Of the outputs that are traced, the values that are about to be replaced."""
+        kept = (output < TRACED) & (self._last[slot, column] != UNSEEN)
+        for one in np.unique(slot[kept]).tolist():
+            its = kept & (slot == one)
+            at = upload_rows(self.chance.device, slot[its], column[its])
+            told = self.changed[one, place[its]], self._last[one, column[its]]
+            found = Replaced(place[its], *told, self.chance[at])
+            self._replaced.setdefault(one, []).append(found)
+
+    def kept(
+        self, slots: Numbers, rows: Numbers, chance: NDArray[np.float64], mask: int | None
+    ) -> NDArray[np.float32]:
+        """Chances of finished sequences [S, L]: none where another token stands than was told of,
+        such as padding behind an end, and none of a mask."""
+        last = self._last[slots]
+        other = ((last != UNSEEN) & (last != rows)) | (rows == (UNSEEN if mask is None else mask))
+        return _rounded(np.where(other, np.nan, chance))
+
+    def earlier(self, slot: int, mask: int | None) -> NDArray[np.void]:
+        """What stood in a sequence before, by round and place."""
+        parts = self._replaced.pop(slot, [])
+        found = np.zeros(sum(len(part.place) for part in parts), EARLIER)
+        if not parts:
+            return found
+        for name in ("place", "round", "token"):
+            found[name] = np.concatenate([getattr(part, name) for part in parts])
+        chance = torch.cat([part.chance for part in parts]).cpu().numpy()  # waits
+        found["chance"] = _rounded(np.where(found["token"] == mask, np.nan, chance))
+        return found[np.lexsort((found["place"], found["round"]))]
+
+    def end(self) -> None:
+        """Nothing more happens to the sequences that are told of."""
+        for slot in list(self._untold):
+            self._tell(slot)
+
+    def end_of(self, slots: Numbers) -> None:
+        """Nothing more happens to these; other sequences take their places."""
+        for slot in slots.tolist():
+            if slot in self._untold:
+                self._tell(slot)
+
+    def _tell(self, slot: int) -> None:
+        output, number, positions, tokens = self._untold.pop(slot)
+        if self._on_step is not None:
+            self._on_step(output, number, np.concatenate(positions), np.concatenate(tokens))
+
+
+def _rounded(chance: NDArray[np.floating]) -> NDArray[np.float32]:
+    drop = np.uint32(23 - MANTISSA)
+    bits = chance.astype(np.float32).view(np.uint32) + (np.uint32(1) << (drop - np.uint32(1)))
+    found = (bits >> drop << drop).view(np.float32)
+    return np.where(np.isnan(chance), np.float32(np.nan), found)
+
 
 OPEN = -1
 FULLEST = 0.8
@@ -94,7 +300,8 @@ class Start:
         slots: Numbers,
         numbers: Numbers,
         rows: Numbers,
-        changed: NDArray[np.int32],
+        chance: Floats,
+        trace: Trace,
         *,
         nfe: Numbers,
         seconds: Floats,
@@ -104,6 +311,7 @@ class Start:
     ) -> Iterator[Output]:
         """Outputs that are done: of every whole sequence [S, L] the response, one after another.
 
+        With the chances of all positions [S, L], and what else the trace keeps of them.
         All arrays have an entry for each of `slots`. What can be done for all at once is: there may
         be thousands, each of a few tokens.
         """
@@ -118,9 +326,14 @@ class Start:
             )
         ids = rows[opened].reshape(len(rows), -1)  # a batch has as many open in every sequence
         left = np.zeros(len(rows), int) if mask is None else (ids == mask).sum(1)
-        columns = numbers, ids, nfe, seconds, left, changed[:, : ids.shape[1]]
+        columns = numbers, ids, nfe, seconds, left, trace.changed[slots, : ids.shape[1]]
         done = map(Output, *(one if one.ndim > 1 else one.tolist() for one in columns))
+        chances = trace.kept(slots, rows, chance, mask)[opened].reshape(ids.shape)
+        known = np.asarray(~np.isnan(chances).all(1))
         for i, output in enumerate(done):
+            output.chance = chances[i] if known[i] else None
+            if output.index < TRACED:
+                output.earlier = trace.earlier(int(slots[i]), mask)
             if counts:
                 output.counts = {name: int(found[i]) for name, found in counts.items()}
             yield output
@@ -145,7 +358,7 @@ class BatchRun:
     def __post_init__(self) -> None:
         self.begin = Start(self.batch, self.length, self.canvases)
         self.begin.enter(np.arange(self.batch), self.outputs)
-        self.trace = Trace(self.batch, self.begin.width, self.on_step)
+        self.trace = Trace(self.begin, self.denoiser.device, self.on_step)
         self.began = time.perf_counter()
 
     @property
@@ -161,11 +374,15 @@ class BatchRun:
         self, update: int | Numbers, slots: Numbers, position: Numbers, token: Numbers
     ) -> None:
         """These tokens changed in an update (counted from 0), or each in its own."""
-        place = self.begin.place[slots, position]
         updates = np.broadcast_to(update, slots.shape)
-        self.trace.note(self.outputs[slots], slots, updates, place, token)
+        self.trace.note(self.outputs[slots], slots, updates, position, token)
 
-    def done(self, ids: Numbers, nfe: Numbers) -> Iterator[Output]:
+    def know(self, slots: Numbers, position: Numbers, chance: Tensor) -> None:
+        """How likely tokens were that have been noted."""
+        at = upload_rows(self.trace.chance.device, slots, position)
+        self.trace.chance[at] = chance.float()
+
+    def done(self, ids: Numbers, chance: Floats, nfe: Numbers) -> Iterator[Output]:
         """The outputs, each with its network calls."""
         self.trace.end()
         seconds = (time.perf_counter() - self.began) / self.batch
@@ -173,7 +390,8 @@ class BatchRun:
             np.arange(self.batch),
             self.outputs,
             ids,
-            self.trace.changed,
+            chance,
+            self.trace,
             nfe=nfe,
             seconds=np.full(self.batch, seconds),
             mask=self.denoiser.mask_id,
