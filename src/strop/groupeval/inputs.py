@@ -16,9 +16,9 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
-from strop.disk import reading
+from strop.disk import decoded, reading
 from strop.errors import UserError, refuse_half_characters
-from strop.groupeval.lines import Row, decoded, read_lines
+from strop.groupeval.lines import Row, read_lines
 from strop.groupeval.plan import Source
 from strop.groupeval.profile import Profile
 from strop.store import Cell, Run
