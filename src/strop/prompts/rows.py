@@ -112,20 +112,18 @@ def _prompt(row: Any, number: int, place: str) -> Prompt:
             got="the fields " + ", ".join(map(repr, row)) if row else "an empty object",
             expected=_ROW,
         )
-    reference = row.get("reference")
+    reference, name = row.get("reference"), row.get("id")
+    if isinstance(name, Integral) and not isinstance(name, bool):
+        name = str(name)
+    else:
+        name = str(number) if name is None else _text(name, "id", place)
     return Prompt(
-        id=_name(row.get("id"), number, place),
+        id=name,
         text=_text(row["prompt"], "prompt", place) if given == ["prompt"] else None,
         ids=_ids(row["ids"], place) if given == ["ids"] else None,
         reference=None if reference is None else _text(reference, "reference", place),
         place=place,
     )
-
-
-def _name(value: Any, number: int, place: str) -> str:
-    if isinstance(value, Integral) and not isinstance(value, bool):
-        return str(value)
-    return str(number) if value is None else _text(value, "id", place)
 
 
 def _text(value: Any, name: str, place: str) -> str:
@@ -262,24 +260,23 @@ class Shots:
     @classmethod
     def of(cls, examples: PromptSet, format: str = FORMAT) -> Shots:
         """Take the rows of a file that have both a text and a reference."""
-        return cls(tuple(_example(row) for row in examples.prompts), format)
+        pairs = []
+        for row in examples.prompts:
+            if row.text is None or row.reference is None:
+                missing = "text" if row.text is None else "reference"
+                raise UserError(
+                    f"A worked example has no {missing}.",
+                    where=row.place,
+                    expected='{"prompt": "...", "reference": "..."}',
+                )
+            pairs.append((row.text, row.reference))
+        return cls(tuple(pairs), format)
 
     def around(self) -> tuple[str, str]:
         """What stands before and after the question."""
         start, middle, end = _FIELD.split(self.format)[::2]
         shown = (start + prompt + middle + answer + end for prompt, answer in self.examples)
         return "".join(shown) + start, middle.rstrip(" \t")
-
-
-def _example(row: Prompt) -> tuple[str, str]:
-    if row.text is None or row.reference is None:
-        missing = "text" if row.text is None else "reference"
-        raise UserError(
-            f"A worked example has no {missing}.",
-            where=row.place,
-            expected='{"prompt": "...", "reference": "..."}',
-        )
-    return row.text, row.reference
 
 
 @dataclass(frozen=True)
