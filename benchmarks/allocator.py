@@ -19,7 +19,7 @@ import time
 
 def measure(keep: bool, steps: int) -> dict[str, float]:
     """Seconds of one pool, and the page faults of the process (in this process)."""
-    from strop.runtime import keep_pages
+    from strop.cli.entry import keep_pages
 
     if keep and not keep_pages():
         raise SystemExit("this C library has no such settings")

@@ -34,8 +34,8 @@ from strop.instruments.cost import PeakMemory
 from strop.samplers import dense_batch, fast
 from strop.samplers.ancestral import LatticeRace, RevealFirst, update
 from strop.samplers.machinery.dense import DenseRun
-from strop.samplers.machinery.grid import reveal_grid
 from strop.samplers.machinery.packed import FastDraw, Packed
+from strop.samplers.machinery.start import reveal_grid
 from strop.spec import CheckpointSpec, Implementation, Precision, SamplerSpec
 
 LENGTH = 1024

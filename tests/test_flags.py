@@ -12,8 +12,8 @@ import pytest
 
 import make_calls
 import strop
-from strop.cli.flags import Flags, _all_fields
 from strop.cli.main import build, run
+from strop.cli.output import Flags, _all_fields
 from strop.errors import StropError, UserError, whole_number
 
 FLAG = re.compile(r"(?<![\w-])--?[a-z][a-z-]*")
@@ -114,7 +114,7 @@ def texts(tree: ast.AST) -> Iterator[ast.Constant]:
 
 
 def test_the_library_knows_no_flags() -> None:
-    """`strop.cli.flags` can translate fields; a flag in the library may be one no verb has."""
+    """`strop.cli.output` can translate fields; a flag in the library may be one no verb has."""
     found = []
     for path in sorted(SOURCE.rglob("*.py")):
         name = str(path.relative_to(SOURCE))

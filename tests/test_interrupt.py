@@ -177,7 +177,7 @@ main(sys.argv[1:])
 """
 
 
-@pytest.mark.parametrize("module", ["ctypes", "typer", "strop.errors", "strop.cli.flags"])
+@pytest.mark.parametrize("module", ["ctypes", "typer", "strop.errors", "strop.cli.output"])
 @pytest.mark.parametrize("json_flag", [[], ["--json"]], ids=["plain", "json"])
 def test_an_interrupt_while_the_command_loads(module: str, json_flag: list[str]) -> None:
     """The first tenth of a second is spent on importing, before any verb runs."""

@@ -18,8 +18,7 @@ from rich.console import Console
 
 import warm_processes
 from strop.cli import output
-from strop.cli.commands import add
-from strop.cli.main import build, run
+from strop.cli.main import add, build, run
 from strop.errors import ALONE, EXTRA_OF, missing_package
 from strop.store import Folder
 from strop.verbs.result import Result

@@ -14,8 +14,7 @@ from typing import Any
 import pytest
 
 import strop
-from strop.cli.commands import names
-from strop.cli.main import VERBS, build, run
+from strop.cli.main import VERBS, build, names, run
 from strop.errors import StropError, UserError
 from strop.registry import resolve
 from strop.stats.interval import Interval

@@ -2,7 +2,7 @@
 
 A `UserError` says what happened, where, what was found and expected, and what to do next. It names
 fields with their owner (SamplerSpec.steps) and arguments in backquotes (`out`, `weights=raw`), not
-flags: the command line tells them as the flags of the verb that was called (`strop.cli.flags`).
+flags: the command line tells them as the flags of the verb that was called (`strop.cli.output`).
 Everything that is not a `StropError` is a bug in strop and keeps its traceback.
 """
 

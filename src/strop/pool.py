@@ -9,7 +9,7 @@ from typing import Any, overload
 import numpy as np
 from numpy.typing import NDArray
 
-from strop.records.sampler import SAMPLERS
+from strop.records.record import SAMPLERS
 from strop.spec.generator import CellSpec, label
 from strop.table import Column, Table
 

@@ -20,7 +20,7 @@ from strop.instruments.posterior import (
     level_contexts,
     measure,
 )
-from strop.samplers.machinery.grid import reveal_grid
+from strop.samplers.machinery.start import reveal_grid
 from strop.spec import SamplerSpec
 from strop.theory.accounting import account, loss_profile, random_chain, token_losses
 from strop.theory.sampler import LawProblem

@@ -25,7 +25,7 @@ from test_output_laws import target
 from test_remdm import SCHEDULES, enumerated, model_of, settings
 
 from strop import SamplerSpec, TabularDenoiser
-from strop.samplers.machinery.grid import reveal_grid
+from strop.samplers.machinery.start import reveal_grid
 
 N = 40_000
 PASS, FAIL = 1e-3, 1e-6

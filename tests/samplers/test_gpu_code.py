@@ -26,7 +26,7 @@ HOST = {
     "samplers/ancestral.py": {"ones", "zeros"},
     "samplers/duo.py": {"ones"},
     "samplers/machinery/committing.py": {"linspace"},
-    "samplers/machinery/grid.py": FACTORIES,
+    "samplers/machinery/start.py": FACTORIES,
 }
 """Tables of the grid and the like, which the host keeps for itself."""
 NO_TENSOR = {"device", "finfo", "is_tensor", "is_floating_point", "no_grad", "autocast", "dtype"}

@@ -15,7 +15,7 @@ from strop.denoisers.device import resolve_dtype
 from strop.denoisers.network import product_dtype
 from strop.records import FAMILIES
 from strop.samplers.machinery.dense import DenseRun
-from strop.samplers.machinery.grid import reveal_grid
+from strop.samplers.machinery.start import reveal_grid
 from strop.verbs.cost import with_noise
 
 LAW = np.random.default_rng(3).random((5, 5, 5)) + 0.05

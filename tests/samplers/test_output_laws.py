@@ -23,7 +23,7 @@ from strop import SamplerSpec, TabularDenoiser
 from strop.denoisers.base import all_log_probs
 from strop.samplers import dense_batch
 from strop.samplers.machinery import dense
-from strop.samplers.machinery.grid import reveal_grid
+from strop.samplers.machinery.start import reveal_grid
 from strop.spec import CheckpointSpec
 
 N = 40_000

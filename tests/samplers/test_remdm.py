@@ -21,7 +21,7 @@ from revising_laws import Arbitrary, cap, largest, loop, rescale, revising_law, 
 from strop import SamplerSpec, TabularDenoiser
 from strop.draw import sample
 from strop.samplers.machinery.categorical import clean_log_probs
-from strop.samplers.machinery.grid import reveal_grid
+from strop.samplers.machinery.start import reveal_grid
 from strop.samplers.remdm import remdm_rates, unsure_first
 from strop.spec import plain_baseline
 

@@ -1,4 +1,8 @@
-"""Gathers the verbs and turns every outcome into an exit code.
+"""Commands made from records, and every outcome as an exit code.
+
+A verb's record says its flags, its help, and what happens when it is called. Studies, those of
+other packages too, are commands below `strop study`. What was typed behind a flag is read as its
+kind of parameter wants it: `--steps 16,64`.
 
 0 done; 1 the user's error (wrong flags included); 2 incomplete, run it again; 3 a check failed.
 """
@@ -6,23 +10,374 @@
 from __future__ import annotations
 
 import errno
+import inspect
+import json
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from io import TextIOWrapper
-from typing import Annotated, Any
+from pathlib import Path
+from typing import Annotated, Any, Literal, TypeVar
 
 import typer
+from typer.core import TyperGroup
 
 from strop.cli import output
-from strop.cli.commands import add, examples
 from strop.cli.entry import main
-from strop.cli.flags import Flags, speaking
+from strop.cli.output import Flags, in_flags, speaking
+from strop.cli.progress import TERMINAL, reporter
 from strop.errors import Incomplete, StropError, UserError, missing_package, out_of_memory
-from strop.registry import resolve
+from strop.registry import one_line, resolve
+from strop.spec.value import Cooling
 from strop.verbs.calls import VERBS
-from strop.verbs.verb import Verb, VerbGroup
+from strop.verbs.result import Result
+from strop.verbs.study import STUDIES
+from strop.verbs.verb import SAME, Ask, Kind, Parameter, Verb, VerbGroup, spelled
 from strop.version import __version__
+
+T = TypeVar("T")
+
+KINDS: dict[object, str] = {int: "whole numbers", float: "numbers"}
+
+
+def parsed(kind: Kind, value: Any, flag: str) -> Any:
+    """A value as the record wants it; what has another kind is as typer made it."""
+    if value is None or kind not in READERS or not isinstance(value, (str, list)):
+        return value
+    return READERS[kind](value, flag)
+
+
+def listed(text: str, kind: Callable[[str], T], flag: str) -> list[T]:
+    """A comma-separated list, each entry once, in the order given."""
+    words = [word.strip() for word in text.split(",")]
+    values: list[T] = []
+    for word in words:
+        try:
+            value = kind(word)
+        except ValueError:
+            expected = f"{KINDS.get(kind, 'values')} separated by commas"
+            raise _unreadable(text, flag, expected) from None
+        if value not in values:
+            values.append(value)
+    return values
+
+
+def counts(text: str, flag: str) -> list[int]:
+    """Whole numbers, one for all budgets or one for each; equal ones are kept."""
+    try:
+        return [int(word) for word in text.split(",")]
+    except ValueError:
+        raise UserError(
+            f"{flag} cannot be read.",
+            where=flag,
+            got=repr(text),
+            expected="a whole number of at least 1, or one per number of steps",
+        ) from None
+
+
+def masses(text: str, flag: str) -> list[float] | str:
+    """Numbers, of which some may be equal; or `uniform`."""
+    if text == "uniform":
+        return text
+    return [listed(word, float, flag)[0] for word in text.split(",")]
+
+
+def axes(texts: Sequence[str], flag: str) -> dict[str, tuple[Any, ...]]:
+    """`name=value,value` of every flag; a value that is no number stays a word."""
+    found: dict[str, tuple[Any, ...]] = {}
+    for text in texts:
+        name, equals, values = (part.strip() for part in text.partition("="))
+        words = [word.strip() for word in values.split(",")]
+        if not name or not equals or not all(words) or name in found:
+            expected = "name=value,value such as temperature=1,0.9, each name once"
+            raise _unreadable(text, flag, expected)
+        found[name] = tuple(dict.fromkeys(_number(word) for word in words))
+    return found
+
+
+def named(text: str, flag: str) -> dict[str, Any]:
+    """Comma-separated `name=value` pairs; a value that is no number stays a word."""
+    values: dict[str, Any] = {}
+    for word in text.split(","):
+        name, equals, value = (part.strip() for part in word.partition("="))
+        if not name or not equals or not value or name in values:
+            expected = "name=value pairs separated by commas, each name once"
+            raise _unreadable(text, flag, expected)
+        values[name] = _number(value)
+    return values
+
+
+def _unreadable(text: str, flag: str, expected: str) -> UserError:
+    what = f"{flag} has an entry that cannot be read."
+    return UserError(what, where=flag, got=repr(text), expected=expected)
+
+
+HEAT = "--temperature"
+
+
+def _temperature(word: str) -> float:
+    """A number, or a schedule such as linear/0.8/0.4."""
+    return Cooling.of(word) if "/" in word else float(word)
+
+
+def _number(word: str) -> int | float | str:
+    for kind in (int, float):
+        try:
+            return kind(word)
+        except ValueError:
+            continue
+    return word
+
+
+def options(words: Sequence[str], flag: str) -> dict[str, Any]:
+    """`key=value` words; a value that is JSON is read as such, anything else is text."""
+    found: dict[str, Any] = {}
+    for word in words:
+        name, equals, value = word.partition("=")
+        if not equals or not name.strip():
+            raise UserError(
+                f"{flag} names an option and its value.",
+                where=flag,
+                got=word,
+                expected="key=value, e.g. attn_implementation=eager",
+            )
+        try:
+            found[name.strip()] = json.loads(value)
+        except ValueError:
+            found[name.strip()] = value
+    return found
+
+
+def changes(texts: Sequence[str], flag: str) -> dict[str, Any]:
+    """`key=value` with a value in YAML."""
+    import yaml
+
+    from strop.store.documents import load_yaml
+
+    found = {}
+    for text in texts:
+        key, sign, value = text.partition("=")
+        if not sign or not key:
+            raise UserError(
+                f"{flag} needs a key and a value.", where=flag, got=text, expected="key=value"
+            )
+        try:
+            found[key] = load_yaml(value)
+        except yaml.YAMLError:
+            raise UserError("The value cannot be read.", where=flag, got=text) from None
+        if isinstance(found[key], str):  # YAML reads 1e-3 as a word; people mean a number
+            try:
+                found[key] = float(found[key])
+            except ValueError:
+                continue
+    return found
+
+
+def batch(text: str, flag: str) -> int | Literal["auto"]:
+    """A number of sequences, or the word."""
+    if text == "auto":
+        return text
+    try:
+        return int(text)
+    except ValueError:
+        raise UserError(
+            "The batch size is no number.",
+            where=flag,
+            got=text,
+            expected="a whole number of at least 1, or auto",
+        ) from None
+
+
+READERS: dict[Kind, Callable[[Any, str], Any]] = {
+    "ints": lambda text, flag: listed(text, int, flag),
+    "floats": lambda text, flag: listed(text, _temperature if flag == HEAT else float, flag),
+    "numbers": lambda text, flag: listed(text, float, flag),
+    "words": lambda text, flag: listed(text, str, flag),
+    "counts": counts,
+    "masses": masses,
+    "axes": axes,
+    "pairs": named,
+    "wheres": lambda texts, flag: [named(text, flag) for text in texts],
+    "options": options,
+    "changes": changes,
+    "batch": batch,
+}
+
+
+def register(app: typer.Typer) -> None:
+    """Add `strop study` with a verb per study; those that are verbs of their own are not here."""
+    group = typer.Typer(
+        no_args_is_help=True, cls=Studies, help="Studies of checkpoints and their samplers."
+    )
+    for _, record in sorted(STUDIES.here().items()):
+        if record.kind == "study":
+            add(group, record)
+    app.add_typer(group, name="study")
+
+
+class Studies(TyperGroup):
+    """The studies; those of other packages are loaded when all are listed, or for a new name."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        """Ours, then those of other packages."""
+        self.commands.update(plugged())
+        return super().list_commands(ctx)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """One by its name; None where nobody has it."""
+        if cmd_name not in self.commands:
+            self.commands.update(plugged())
+        return super().get_command(ctx, cmd_name)
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """As for any group; a study that is installed and cannot be used says why."""
+        name = args[0]
+        if self.get_command(ctx, name) is None and STUDIES.problem(name) is not None:
+            STUDIES.find(name)
+        return super().resolve_command(ctx, args)
+
+
+def plugged() -> dict[str, Any]:
+    """A command for every study of another package; one that cannot have one is left out."""
+    found = {}
+    for name, record in sorted(STUDIES.plugins().items()):
+        app = typer.Typer(add_completion=False)
+        try:
+            add(app, record)
+            found[name] = typer.main.get_command(app)
+        except Exception as error:  # what is in the record is somebody else's
+            STUDIES.leave_out(name, one_line(error))
+    return found
+
+
+TYPES: dict[str, Any] = {"int": int, "float": float, "path": Path, "place": Path, "flag": bool}
+TYPES |= dict.fromkeys(("axes", "many", "options", "changes", "wheres"), list[str])
+
+
+def examples(*commands: str) -> str | None:
+    """Commands as the end of a help; a blank line between them keeps typer from joining lines."""
+    title = f"Example{'s' if len(commands) > 1 else ''}:"
+    return "\n\n".join([title, *commands]) if commands else None
+
+
+def add(app: typer.Typer, record: Verb | VerbGroup) -> None:
+    """Add the command, or the group with its commands."""
+    if isinstance(record, Verb):
+        text, shown = record.help, examples(*record.examples)
+        app.command(record.name, help=text, epilog=shown)(command(record))
+        return
+    group = typer.Typer(
+        no_args_is_help=record.own is None,
+        invoke_without_command=record.own is not None,
+        help=record.help,
+        epilog=examples(*record.examples),
+    )
+    if record.own is not None:
+        group.callback()(command(record.own, alone=True))
+    for verb in record.verbs:
+        add(group, verb)
+    app.add_typer(group, name=record.name)
+
+
+def command(verb: Verb, *, alone: bool = False) -> Callable[..., None]:
+    """A function whose signature has the verb's flags, for typer.
+
+    `alone`: the verb of a group, called only where none of the group's is named.
+    """
+
+    def run(**given: Any) -> None:
+        context = given.pop("context", None)
+        if context is None or context.invoked_subcommand is None:
+            _run(verb, given)
+
+    parameters = [_keyword("context", typer.Context)] if alone else []
+    parameters += [_flag(one) for one in verb.takes]
+    if verb.json:
+        parameters.append(_keyword("as_json", Annotated[bool, output.JSON_FLAG], False))
+        parameters.append(_keyword("quiet", Annotated[bool, output.QUIET_FLAG], False))
+    run.__annotations__ = {one.name: one.annotation for one in parameters}
+    run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    return run
+
+
+def _keyword(name: str, kind: Any, default: Any = inspect.Parameter.empty) -> inspect.Parameter:
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=kind)
+
+
+def _flag(one: Parameter) -> inspect.Parameter:
+    words = one.help + (f" One of: {', '.join(one.choices)}." if one.choices else "")
+    kind = TYPES.get(one.kind, str)
+    shown = one.shown or (None if one.default is None else spelled(one.default))
+    if shown and one.smoke is not SAME and one.smoke != one.default:
+        shown += f"; with --smoke {spelled(one.smoke)}"
+    if one.argument:
+        option = typer.Argument(metavar=one.argument, help=words, show_default=shown or False)
+    elif one.kind == "flag":
+        shown_flag = False if one.default is None else bool(one.default) or None
+        option = typer.Option(
+            *names(one), help=words, rich_help_panel=one.panel, show_default=bool(shown_flag)
+        )
+        return _keyword(one.name, Annotated[bool | None, option], one.default)
+    else:
+        option = typer.Option(
+            *names(one), help=words, rich_help_panel=one.panel, show_default=shown or False
+        )
+    if one.required or one.typed:
+        return _keyword(one.name, Annotated[kind, option])
+    return _keyword(one.name, Annotated[kind | None, option], None)
+
+
+def names(one: Parameter) -> tuple[str, ...]:
+    """How a flag is spelled."""
+    if one.flags or one.name == "n":
+        return one.flags or ("-n", "--n")
+    long = f"--{one.name.replace('_', '-')}"
+    return (long if one.kind != "flag" or one.default is False else f"{long}/--no-{long[2:]}",)
+
+
+def _run(verb: Verb, given: dict[str, Any]) -> None:
+    as_json, quiet = given.pop("as_json", False), given.pop("quiet", False)
+    values = {one.name: _typed(one, given[one.name]) for one in verb.takes}
+    speaking: dict[str, Any] = {} if quiet else {"note": _note, "bars": TERMINAL}
+    with output.warnings_noted(), reporter(quiet=quiet) as bar:
+        ask = verb.asked(values, progress=bar, **speaking)
+        result = verb.answer(ask)
+    tell(ask, replace(result, remarks=(), next=None) if quiet else result, as_json)
+    if result.then is not None and not quiet and not as_json and output.screen():
+        result.then()
+
+
+def _typed(one: Parameter, value: Any) -> Any:
+    return parsed(one.kind, value, one.argument or names(one)[0])
+
+
+def _note(text: str) -> None:
+    """What the library says on the way, in the words of this verb's flags."""
+    output.note(in_flags(text))
+
+
+def tell(ask: Ask, result: Result, as_json: bool) -> None:
+    """The result on stdout; where it lies, what is missing and what comes next on stderr."""
+    if result.silent:
+        return
+    if not as_json:
+        for part in result.printed():
+            output.show(part)
+    elif result.error is None:
+        document = result.json
+        if document is None:
+            document = {"run": str(ask.out), **result.document()}
+        output.emit(document)
+    if result.error is not None:
+        raise result.error
+    for words in result.remarks:
+        _note(words)
+    if result.next is not None:
+        output.note(f"next: {result.next}")
+    if result.incomplete:
+        raise typer.Exit(2)
+
 
 # typer carries its own copy of click in some releases and imports it in others; the common
 # ancestor of its usage errors is reached through the one class that it exports either way.

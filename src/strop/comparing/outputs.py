@@ -22,8 +22,7 @@ from numpy.typing import NDArray
 from strop.comparing.scored import Scored
 from strop.comparing.side import Sample
 from strop.errors import UserError
-from strop.records.family import default_sampler
-from strop.records.sampler import SAMPLERS
+from strop.records.record import SAMPLERS, default_sampler
 from strop.rng import derive_seed
 from strop.spec.generator import SamplerSpec, swept
 from strop.store import Folder

@@ -27,7 +27,7 @@ from strop.denoisers.device import PUBLIC, resolve_device, resolve_dtype
 from strop.denoisers.network import NetworkDenoiser
 from strop.denoisers.tokenizer import TextCodec
 from strop.errors import UserError
-from strop.records.family import FAMILIES
+from strop.records.record import FAMILIES
 from strop.registry import resolve
 from strop.served.address import ServerAddress, is_served
 from strop.spec.generator import CheckpointSpec
@@ -82,7 +82,7 @@ class LoadRecipe:
     def model(self, device: str) -> Model:
         """Load it once more, on a device."""
         names = ("revision", "weights", "family", "dtype", "load")
-        return load_model(self.source, device=device, **{one: getattr(self, one) for one in names})
+        return load_model(self.source, device=device, **{key: getattr(self, key) for key in names})
 
 
 _SHARED = "strop.denoisers.load:load_transformer"

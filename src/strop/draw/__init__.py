@@ -38,8 +38,7 @@ from strop.errors import UserError, whole_number
 from strop.pool import OnStep, Pool
 from strop.prompts.canvas import Canvases
 from strop.prompts.rows import Bos, PromptSet
-from strop.records.family import default_sampler
-from strop.records.sampler import SAMPLERS
+from strop.records.record import SAMPLERS, default_sampler
 from strop.samplers import check_model
 from strop.spec.generator import CellSpec, GeneratorSpec, SamplerSpec
 from strop.spec.value import OUTPUT_LIMIT, SEED_LIMIT

@@ -12,8 +12,7 @@ from strop.denoisers.didi import Discriminator
 from strop.denoisers.network import NetworkDenoiser
 from strop.draw import sample
 from strop.pool import Pool
-from strop.records.family import default_sampler, reads_as
-from strop.records.sampler import SAMPLERS
+from strop.records.record import SAMPLERS, default_sampler, reads_as
 from strop.spec.generator import SamplerSpec
 
 LENGTH, STEPS = 32, 4

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from strop.denoisers.load import ServedModel
-from strop.engine.provenance import new_session
+from strop.engine.sink import new_session
 from strop.errors import Incomplete, UserError
 from strop.pool import Output
 from strop.prompts.canvas import Canvases

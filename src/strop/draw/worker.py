@@ -18,7 +18,7 @@ from strop.checkpoints.checkpoint import fingerprint
 from strop.denoisers import Denoiser, Model
 from strop.denoisers.device import ENTRY_BYTES, free_bytes, head_rows
 from strop.denoisers.load import LoadRecipe
-from strop.engine.provenance import new_session
+from strop.engine.sink import new_session
 from strop.errors import UserError, out_of_memory, whole_number
 from strop.pool import OnStep, Output
 from strop.prompts.canvas import Canvas, Canvases

@@ -10,27 +10,113 @@ For all of them, on one machine or on many that share a disk:
 - one process at a time works on a unit, and asks what is missing of it after it has the claim;
 - a claim ends when the unit's rows are durable, or with its process, however that ends;
 - what is finished waits for a few seconds at most, and is written also after an interrupt.
+
+With the rows goes where and with what they were made: provenance, never identity.
 """
 
 from __future__ import annotations
 
+import contextlib
+import datetime
+import functools
+import platform
+import subprocess
 import time
+import uuid
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
+from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from strop.disk import CLAIM
-from strop.engine.plan import Progress, Silent, Unit
-from strop.engine.provenance import WorkerSession
+from strop.engine.plan import Progress, Silent, Unit, spelled
 from strop.pool import Output, Pool
 from strop.spec.generator import CellSpec
 from strop.spec.measure import MetricSpec
 from strop.store import Cell
 from strop.store.documents import SCORES
+from strop.version import __version__
+
+if TYPE_CHECKING:
+    import torch
+
+    from strop.denoisers import Model
+
+PACKAGES = ("strop", "torch", "transformers", "numpy", "tokenizers", "safetensors", "pyarrow")
+
+
+def new_session(denoiser: Model, device: torch.device | None = None) -> dict[str, Any]:
+    """Where and with what the outputs of this session are drawn; `device`: not the model's."""
+    import torch
+
+    device = denoiser.device if device is None else device
+    name = torch.cuda.get_device_name(device) if device.type == "cuda" else platform.processor()
+    return {
+        "session": uuid.uuid4().hex[:12],
+        "started": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        "checkpoint": denoiser.source,
+        "host": platform.node(),
+        "device": str(device),
+        "device_name": name or platform.machine(),
+        "threads": torch.get_num_threads(),
+        "python": platform.python_version(),
+        "platform": platform.platform(),
+        "packages": dict(_versions()),
+        "code": _commit(),
+    }
+
+
+class WorkerSession:
+    """What one worker did for one cell: provenance that grows with its outputs."""
+
+    def __init__(self, facts: Mapping[str, Any]) -> None:
+        now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+        self._said = {**facts, "session": uuid.uuid4().hex[:12], "started": now}
+        self._indices: set[int] = set()
+        self._seconds = 0.0
+
+    def add(self, outputs: Sequence[Output]) -> None:
+        """These were drawn in it."""
+        self._indices |= {one.index for one in outputs}
+        self._seconds += sum(one.seconds for one in outputs)
+
+    def document(self) -> dict[str, Any]:
+        """For `cost.json`."""
+        return {
+            **self._said,
+            "outputs": len(self._indices),
+            "seconds": self._seconds,
+            "indices": spelled(self._indices),
+        }
+
+
+@functools.cache
+def _versions() -> Mapping[str, str | None]:
+    """Asked once: a process goes on with what it has loaded."""
+    installed: dict[str, str | None] = dict.fromkeys(PACKAGES)
+    for package in PACKAGES:
+        with contextlib.suppress(metadata.PackageNotFoundError):
+            installed[package] = metadata.version(package)
+    return installed
+
+
+@functools.cache
+def _commit() -> str:
+    """The version, and the commit (with `-dirty` after changes) where it runs from a checkout."""
+    root = Path(__file__).parents[3]
+    if not (root / ".git").exists():
+        return __version__
+    command = ["git", "-C", str(root), "describe", "--always", "--dirty", "--abbrev=12"]
+    try:
+        answer = subprocess.run(command, capture_output=True, text=True, timeout=10, check=True)
+    except (OSError, subprocess.SubprocessError):
+        return __version__
+    return f"{__version__}+{answer.stdout.strip()}"
+
 
 FLUSH_SECONDS = 2.0
 """How long rows wait to be written."""

@@ -38,7 +38,7 @@ from numpy.typing import NDArray
 
 from strop.errors import UserError
 from strop.groupeval.judgments import Judgments, check_alike
-from strop.groupeval.scores import by_cell, ged, quality, share
+from strop.groupeval.scores import PlannedGroups, by_cell, ged, quality, share
 from strop.groupeval.verdict import Grade, GroupVerdict
 
 if TYPE_CHECKING:
@@ -185,33 +185,74 @@ Aligned = tuple[Grade, ...]
 
 def agree(judges: Sequence[Judgments]) -> dict[str, Any]:
     """Agreement of two or more judges on the groups that all of them judged."""
-    for other in judges[1:]:
-        check_alike(judges[0], other, judges=False)
-    tables = [{(j.cell, j.partition, j.group): j for j in one.verdicts} for one in judges]
-    keys = _common_keys(tables, judges)
-    groups = [_aligned([table[key] for table in tables], judges) for key in keys]
+    asked = max(sum(c.groups for c in one.planned.values()) for one in judges)
     # What one judge graded and another has not yet would move the order of the cells.
-    alike = [
-        replace(one, verdicts=[table[key] for key in keys])
-        for one, table in zip(judges, tables, strict=True)
+    alike = common(judges)
+    groups = [
+        _aligned(list(some), judges) for some in zip(*(one.verdicts for one in alike), strict=True)
     ]
     outputs = [output for group in groups for output in group]
     modes, ranks = [], []
     for i, j in combinations(range(len(judges)), 2):
         pair = {"a": judges[i].source, "b": judges[j].source}
         ranks.append(pair | rank_correlation(alike[i], alike[j]))
-        if judges[0].modes:
+        if alike[0].modes:
             labels = [_shared_modes((one[i], one[j]) for one in group) for group in groups]
             modes.append(pair | mode_agreement(labels))
     return {
         "judges": [one.source for one in judges],
         "n_groups": len(groups),
-        "n_groups_asked": max(sum(c.groups for c in one.planned.values()) for one in judges),
+        "n_groups_asked": asked,
         "n_outputs": len(outputs),
         "alpha": _alphas(outputs, judges[0].dimensions),
-        "modes": modes if judges[0].modes else None,
+        "modes": modes if alike[0].modes else None,
         "rank_correlations": ranks,
     }
+
+
+def common(judges: Sequence[Judgments]) -> list[Judgments]:
+    """Judgments of what all judges judged, in one order: groups, or single outputs.
+
+    Who rated outputs one by one is held against what others said of these outputs in the first
+    group that has them; modes are then out of question.
+    """
+    if any(map(_rated_alone, judges)):
+        judges = [one if _rated_alone(one) else _one_by_one(one) for one in judges]
+    for other in judges[1:]:
+        check_alike(judges[0], other, judges=False)
+    tables = [{(j.cell, j.partition, j.group): j for j in one.verdicts} for one in judges]
+    keys = _common_keys(tables, judges)
+    there = {cell for cell, *_ in keys}
+    order = [name for name in judges[0].planned if name in there]  # one generator is first for all
+    return [
+        replace(
+            one,
+            verdicts=[table[key] for key in keys],
+            planned={name: one.planned[name] for name in order},
+        )
+        for one, table in zip(judges, tables, strict=True)
+    ]
+
+
+def _rated_alone(judgments: Judgments) -> bool:
+    """Whether it is a file of single outputs under their own numbers, as a page keeps ratings."""
+    return not judgments.from_plan and all(
+        len(one.outputs) == 1 and (one.partition, one.group) == (0, one.outputs[0].index)
+        for one in judgments.verdicts
+    )
+
+
+def _one_by_one(judgments: Judgments) -> Judgments:
+    """Every output a group of its own, by the first of its groups."""
+    found: dict[tuple[str, int], GroupVerdict] = {}
+    for verdict in sorted(judgments.verdicts, key=lambda one: (one.partition, one.group)):
+        for one in verdict.outputs:
+            alone = (replace(one, mode=None, hybrid=False),)
+            new = GroupVerdict(verdict.cell, 0, one.index, alone, verdict.confidence)
+            found.setdefault((verdict.cell, one.index), new)
+    counts = Counter(cell for cell, _ in found)
+    planned = {name: PlannedGroups(counts[name], counts[name], 1) for name in judgments.planned}
+    return replace(judgments, verdicts=list(found.values()), planned=planned, modes=False)
 
 
 def _common_keys(
@@ -310,10 +351,11 @@ def rank_correlation(a: Judgments, b: Judgments) -> dict[str, Any]:
     left, right = a.cells, b.cells
     names = [name for name in left if name in right]
     geq = [[side[name].geq() for name in names] for side in (left, right)]
-    diversity = [[ged(side[name]) for name in names] for side in (left, right)]
+    modes = a.modes and b.modes
+    diversity = [[ged(side[name]) for name in names if modes] for side in (left, right)]
     return {
         "geq": spearman(*geq),
-        "ged": spearman(*diversity) if a.modes and b.modes else None,
+        "ged": spearman(*diversity),
         "n_cells": len(names),
     }
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from strop.denoisers.base import Denoiser
 from strop.draw.worker import ModelJob, what_to_load
 from strop.engine.plan import Engine
-from strop.engine.provenance import new_session
+from strop.engine.sink import new_session
 from strop.engine.workers import Blocks, measure_blocks
 from strop.samplers.caches import CacheBench, CachedOutputs, Laws
 from strop.store import StudyFolder

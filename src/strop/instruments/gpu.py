@@ -32,8 +32,7 @@ from strop.errors import out_of_memory
 from strop.instruments.cost import draw_batch
 from strop.instruments.pretend import moved, pretended, waiting_line
 from strop.pool import Output
-from strop.records.family import FAMILIES
-from strop.records.sampler import SAMPLERS
+from strop.records.record import FAMILIES, SAMPLERS
 from strop.registry import resolve
 from strop.spec.generator import SamplerSpec
 

@@ -43,14 +43,14 @@ from torch import Tensor
 
 from strop.denoisers.base import Denoiser
 from strop.engine.plan import LOCAL, Engine
-from strop.engine.provenance import new_session
+from strop.engine.sink import new_session
 from strop.engine.workers import Blocks
 from strop.errors import UserError
 from strop.instruments.blocks import measure_with
 from strop.measure.heldout import HeldOutRows
 from strop.rng import Stream
 from strop.samplers.machinery.categorical import clean_log_probs
-from strop.samplers.machinery.grid import reveal_grid, sigma_of
+from strop.samplers.machinery.start import reveal_grid, sigma_of
 from strop.spec.generator import CheckpointSpec, SamplerSpec
 from strop.spec.value import Spec
 from strop.store import StudyFolder

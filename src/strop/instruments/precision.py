@@ -19,8 +19,8 @@ from strop.errors import whole_number
 from strop.instruments.cost import draw_batch
 from strop.rng import Stream
 from strop.samplers.machinery.categorical import clean_log_probs
-from strop.samplers.machinery.grid import RevealGrid, reveal_grid
 from strop.samplers.machinery.lattice import BITS, Address, Lattice, first_order
+from strop.samplers.machinery.start import RevealGrid, reveal_grid
 from strop.spec.generator import SamplerSpec
 from strop.spec.value import SEED_LIMIT
 

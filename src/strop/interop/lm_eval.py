@@ -27,7 +27,7 @@ from strop.interop.likelihood import Pair, Score, check_masked, exact, is_greedy
 from strop.prompts.canvas import Canvas, Canvases, PromptReader, resolve
 from strop.prompts.chat import ChatTemplate
 from strop.prompts.rows import Bos, PromptSet, Template
-from strop.records.family import default_sampler
+from strop.records.record import default_sampler
 from strop.spec.value import OUTPUT_LIMIT
 from strop.version import __version__
 

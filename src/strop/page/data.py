@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from strop.measure.frame import Measured
 from strop.measure.guard import Guard
 from strop.measure.metric import PERPLEXITY
-from strop.records.family import default_sampler
+from strop.records.record import default_sampler
 from strop.spec.generator import OperatingPoint, SamplerSpec
 from strop.spec.measure import MetricSpec
 from strop.stats.interval import Interval
@@ -228,6 +228,8 @@ class Report:
     series: tuple[JudgedSeries, ...] = ()
     judgments: tuple[Mapping[str, Any], ...] = ()
     """Groups with every judge's verdict, a directory each (`strop.page.evidence`)."""
+    agreement: tuple[Table, ...] = ()
+    """Two judges each, or a judge and a person: how far they agree on what both judged."""
     answers: tuple[Mapping[str, Any], ...] = ()
     """Problems, responses and verdicts, a task run each."""
     provenance: tuple[Provenance, ...] = ()

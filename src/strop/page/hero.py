@@ -13,7 +13,7 @@ from strop.groupeval.words import judged_sentence
 from strop.measure.guard import MARKS
 from strop.page.data import Report, count
 from strop.page.svg import Drawing
-from strop.records.family import default_sampler
+from strop.records.record import default_sampler
 from strop.spec.generator import OperatingPoint, SamplerSpec
 from strop.table import Table
 from strop.verbs.result import NO_TABLE, Result

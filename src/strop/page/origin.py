@@ -14,8 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from strop.errors import UserError
-from strop.records.family import default_sampler
-from strop.records.sampler import SAMPLERS
+from strop.records.record import SAMPLERS, default_sampler
 from strop.store import Mark, read_mark
 from strop.store.documents import RESULT, parsed
 from strop.verbs.calls import record_of

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from strop.assets import EMBEDDED, embedded_path
-from strop.records.family import FAMILIES
+from strop.records.record import FAMILIES
 from strop.store import Cell, Run
 from strop.store.prompts import KeptPrompts
 from strop.store.tables import CHANGED

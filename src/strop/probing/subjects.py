@@ -138,8 +138,7 @@ class LocalSubject:
 
     def __init__(self, model: Any, length: int, steps: int) -> None:
         from strop.denoisers.base import usable_length
-        from strop.records.family import default_sampler
-        from strop.records.sampler import SAMPLERS
+        from strop.records.record import SAMPLERS, default_sampler
 
         self._model, self._name = model, default_sampler(model.spec.family)
         self._length = min(length, usable_length(model, None))

@@ -10,15 +10,19 @@ from typing import TYPE_CHECKING
 from strop.registry import loader
 
 if TYPE_CHECKING:
-    from strop.records.family import FAMILIES, Family, default_sampler, diffusion_families, reads_as
-    from strop.records.sampler import (
+    from strop.records.record import (
+        FAMILIES,
         SAMPLERS,
+        Family,
         Finish,
         Implementation,
         Noise,
         Nucleus,
         Precision,
         Sampler,
+        default_sampler,
+        diffusion_families,
+        reads_as,
     )
 
 __all__ = [

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from strop.records.sampler import Sampler, Setting
+from strop.records.record import Sampler, Setting
 
 BLOCK = Setting("positions per block, from the text's first on; 0: as trained", 0, 0, 2**20)
 TOP_K = Setting("how many tokens may be drawn, cut before top_p; 0 is all", 0, 0, 2**31)

@@ -7,7 +7,7 @@ from typing import Any
 
 from strop.errors import UserError
 from strop.records.decoders import switched
-from strop.records.sampler import Sampler, Setting
+from strop.records.record import Sampler, Setting
 
 REDRAW = Setting(
     "what happens to a text whose last 256 tokens have an entropy below 4 nats: nothing, or the "

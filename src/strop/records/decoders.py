@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from strop.errors import UserError
-from strop.records.sampler import Sampler, Setting
+from strop.records.record import Sampler, Setting
 
 BLOCK = Setting("positions per block, filled from left to right; 0 takes all at once", 32, 0, 2**20)
 CACHE = Setting(

@@ -1,65 +1,10 @@
-"""What a family's name promises and where its code is, readable without loading torch.
-
-A family is one file with its denoiser and one record that names it. The built-in records stand in
-`_BUILT_IN`; scripts and other packages add theirs (`strop.registry`). A denoiser whose family has
-no record, such as an exact one, predicts clean tokens at masks, as MDLM does.
-"""
+"""The families that are built in: one record each; a new one is added here."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from strop.records.record import PLAIN, Family
 
-from strop.registry import Reference, Registry
-
-if TYPE_CHECKING:
-    from strop.records.sampler import Precision
-
-PLAIN = "mdlm"
-
-
-@dataclass(frozen=True)
-class Family:
-    """One family of checkpoints."""
-
-    name: str
-    label: str
-    """What people call it, in tables and figures."""
-    sampler: str
-    """The sampler of its public code: the default."""
-    denoiser: Reference | None = None
-    """Its class, where it is a diffusion transformer that the shared loader reads."""
-    load: Reference = "strop.denoisers.load:load_transformer"
-    """Makes a model of (Located, Loading); by default the shared loader, with `denoiser`."""
-    reads: str | None = None
-    """The family whose samplers it goes with: `mdlm` for a predictor of clean tokens at masks;
-    None: samplers of its own."""
-    noise: Literal["mask", "uniform"] | None = "mask"
-    """What noise does to a token: hide it, or replace it by any; None: a causal model, no noise."""
-    time_conditioned: bool | None = None
-    """Whether its network sees the noise level; None: the checkpoint's configuration says."""
-    names: tuple[str, ...] = ()
-    """What configurations call it (`model_type`, `algo.name`, ...) beside its own name."""
-    architectures: tuple[str, ...] = ()
-    """How the classes end that a transformers configuration names for it."""
-    tensors: tuple[str, ...] = ()
-    """How tensors begin that only its files hold."""
-    layout: Reference | None = None
-    """Its public layout for a network of a given shape (`strop.checkpoints.layout`)."""
-    small: Reference | None = None
-    """Makes a checkpoint of the embedded model, so that studies run anywhere."""
-    precision: Precision | None = None
-    """The precision in which its public code draws."""
-    public_dtype: str | None = None
-    """What `dtype=public` is on a GPU: a dtype, or `public` for casts that no single one names
-    (`strop.denoisers.network`); None: not known."""
-    colour: str = "#5c6672"
-    """In figures that compare families."""
-    version: str | None = None
-    """Of a plug-in: enters the identity of its checkpoints. None is built in."""
-
-
-_BUILT_IN = (
+BUILT_IN = (
     Family(
         "mdlm",
         "MDLM",
@@ -235,21 +180,3 @@ _BUILT_IN = (
         colour="#222222",
     ),
 )
-
-FAMILIES = Registry("family", Family, "strop.families", lambda: _BUILT_IN)
-"""Every family by name."""
-
-
-def diffusion_families() -> list[str]:
-    """The families that a diffusion checkpoint may be of."""
-    return [name for name, family in FAMILIES.items() if family.noise is not None]
-
-
-def reads_as(family: str) -> str:
-    """The family whose samplers a checkpoint of `family` goes with."""
-    return (FAMILIES[family].reads or family) if family in FAMILIES else PLAIN
-
-
-def default_sampler(family: str) -> str:
-    """The sampler that a family's public code uses."""
-    return FAMILIES[family if family in FAMILIES else PLAIN].sampler

@@ -17,14 +17,12 @@ from strop.denoisers.base import CausalModel, Denoiser, Model, PaddingDenoiser
 from strop.errors import UserError
 from strop.pool import OnStep, Output
 from strop.prompts.canvas import Canvases
-from strop.records.family import default_sampler
-from strop.records.sampler import SAMPLERS
+from strop.records.record import SAMPLERS, default_sampler
 from strop.registry import resolve
 from strop.rng import derive_seed
 from strop.samplers.machinery.dense import DenseRun, DenseSampler
-from strop.samplers.machinery.grid import reveal_grid
 from strop.samplers.machinery.packed import FastDraw, FastSampler
-from strop.samplers.machinery.start import by_shape
+from strop.samplers.machinery.start import by_shape, reveal_grid
 from strop.spec.generator import SamplerSpec, check_prompts
 
 __all__ = ["batches", "check_model", "dense_batch", "fast"]

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from strop.denoisers.base import NEG_INFINITY
 from strop.samplers.machinery.dense import DenseRun
-from strop.samplers.machinery.grid import alpha_of, neighbouring, sigma_of
+from strop.samplers.machinery.start import alpha_of, neighbouring, sigma_of
 
 
 def analytic(run: DenseRun) -> Tensor:

@@ -49,16 +49,17 @@ from strop.rng import Stream, unit53
 from strop.samplers.machinery.addressed import settled
 from strop.samplers.machinery.categorical import invert, shaped
 from strop.samplers.machinery.dense import DenseRun
-from strop.samplers.machinery.grid import sigma_of
 from strop.samplers.machinery.lattice import (
     CLOCK_SLACK,
     WEIGHT_SLACK,
     Address,
     Lattice,
     Offers,
+    levels,
     point_numbers,
 )
 from strop.samplers.machinery.packed import Law, Packed, Rows, packed
+from strop.samplers.machinery.start import sigma_of
 
 STRETCH_BITS = 10
 SKIP = 2**31 + 1  # the address of a skip's numbers among those of a round
@@ -263,8 +264,8 @@ class LatticeRace(_Dated):
         law = shaped(logits, mask_id, packed.spec, packed.confirm, packed.heat(rows.slot))
         at, cell = packed.address(rows.slot, rows.position), (rows.slot, rows.position)
         mass = self._token[at.round]
-        known = self._score[cell], self._points[cell], mass, self._numbers[cell]
-        offers = Offers.known(at, *known)
+        score, points, numbers = self._score[cell], self._points[cell], self._numbers[cell]
+        offers = Offers(at, score, *levels(score, mass), points, numbers)
         token = settled(self._lattice, offers, law, mass, mask_id, self._stream)
         out = np.flatnonzero(token == mask_id)
         if out.size:

@@ -25,7 +25,7 @@ from strop.denoisers.base import BlockDenoiser
 from strop.denoisers.device import Numbers, upload
 from strop.errors import UserError
 from strop.records.block_decoders import ALIASES
-from strop.records.sampler import SAMPLERS
+from strop.records.record import SAMPLERS
 from strop.samplers import public_blocks
 from strop.samplers.decoders import mask_of, telling
 from strop.samplers.machinery.block_loop import BlockRules, fill_blocks

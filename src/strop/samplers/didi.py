@@ -37,9 +37,9 @@ from strop.samplers.machinery import lattice
 from strop.samplers.machinery.addressed import Weights, addressed
 from strop.samplers.machinery.categorical import any_log_probs, clean_log_probs, invert, race
 from strop.samplers.machinery.dense import DenseRun
-from strop.samplers.machinery.grid import alpha_of
 from strop.samplers.machinery.lattice import Address
 from strop.samplers.machinery.lockstep import LockstepRun, lockstep
+from strop.samplers.machinery.start import alpha_of
 from strop.spec.generator import SamplerSpec
 
 SURE = 1e9

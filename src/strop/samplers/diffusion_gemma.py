@@ -26,7 +26,7 @@ from strop.denoisers.base import NEG_INFINITY, refuse_infinite
 from strop.denoisers.device import Numbers, brought, upload
 from strop.denoisers.diffusion_gemma import CanvasMemory, DiffusionGemma
 from strop.errors import UserError
-from strop.records.sampler import Precision
+from strop.records.record import Precision
 from strop.rng import Stream
 from strop.samplers.machinery.addressed import ExactDraw, Weights, addressed
 from strop.samplers.machinery.dense import DenseRun

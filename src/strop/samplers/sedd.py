@@ -30,8 +30,8 @@ from strop.samplers.machinery.addressed import Weights as Odds
 from strop.samplers.machinery.addressed import addressed
 from strop.samplers.machinery.categorical import clean_log_probs
 from strop.samplers.machinery.dense import DenseRun
-from strop.samplers.machinery.grid import NOISE_EPSILON, neighbouring, sigma_of
 from strop.samplers.machinery.lockstep import LockstepRun, lockstep
+from strop.samplers.machinery.start import NOISE_EPSILON, neighbouring, sigma_of
 
 Weights = Callable[[DenseRun, Tensor, int], Tensor]
 """(run, ids, update) -> unnormalised law [B, L, V] of every position after that update."""

@@ -20,8 +20,7 @@ from pydantic import (
 )
 
 from strop.errors import UserError
-from strop.records.family import default_sampler, reads_as
-from strop.records.sampler import (
+from strop.records.record import (
     SAMPLERS,
     Finish,
     Implementation,
@@ -29,7 +28,9 @@ from strop.records.sampler import (
     Precision,
     Sampler,
     Value,
+    default_sampler,
     filled,
+    reads_as,
 )
 from strop.spec.value import (
     FORM,

@@ -37,7 +37,7 @@ from strop.disk import disk, locked
 from strop.errors import UserError
 from strop.measure.frame import PartialScore, read_cell
 from strop.measure.metric import CALLS, ENDED, OUTCOME, PASSED, SECONDS, TASK, WRITTEN
-from strop.records.sampler import SAMPLERS
+from strop.records.record import SAMPLERS
 from strop.spec.generator import CheckpointSpec, SamplerSpec
 from strop.stats.interval import Interval
 from strop.stats.jackknife import Resampled, jackknife

@@ -21,8 +21,7 @@ from strop.errors import UserError, unknown_name, whole_number
 from strop.prompts.canvas import Canvases, resolve
 from strop.prompts.chat import ChatTemplate
 from strop.prompts.rows import Bos, PromptSet, Template
-from strop.records.family import FAMILIES, default_sampler
-from strop.records.sampler import SAMPLERS, Precision
+from strop.records.record import FAMILIES, SAMPLERS, Precision, default_sampler
 from strop.samplers import check_model
 from strop.served.address import ServerAddress, is_served
 from strop.spec.generator import SamplerSpec, swept

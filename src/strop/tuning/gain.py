@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from strop.errors import UserError
 from strop.measure.across import DECIDES, MARGIN
 from strop.measure.metric import Number
-from strop.records.sampler import SAMPLERS
+from strop.records.record import SAMPLERS
 from strop.spec.generator import OperatingPoint
 from strop.spec.measure import MetricSpec
 from strop.stats.interval import LEVEL, Interval

@@ -21,8 +21,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from strop.errors import UserError
 from strop.measure.metric import Number
-from strop.records.family import default_sampler
-from strop.records.sampler import SAMPLERS
+from strop.records.record import SAMPLERS, default_sampler
 from strop.spec.generator import GeneratorSpec, SamplerSpec
 from strop.stats.interval import Interval
 from strop.stats.jackknife import jackknife

@@ -19,8 +19,7 @@ from typing import Any
 
 from strop.bounds import MOST_VALUES, bounded
 from strop.errors import UserError, unknown_name
-from strop.records.family import default_sampler
-from strop.records.sampler import SAMPLERS
+from strop.records.record import SAMPLERS, default_sampler
 from strop.spec.generator import SamplerSpec, check_family, swept
 
 DIGITS = 3

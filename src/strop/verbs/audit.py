@@ -21,8 +21,7 @@ from strop.assets import CHECKPOINT
 from strop.errors import UserError, unknown_name
 from strop.measure.guard import MARKS
 from strop.measure.metric import PERPLEXITY, Number
-from strop.records.family import FAMILIES, reads_as
-from strop.records.sampler import SAMPLERS
+from strop.records.record import FAMILIES, SAMPLERS, reads_as
 from strop.rng import derive_seed
 from strop.spec.generator import OperatingPoint
 from strop.spec.measure import MetricSpec

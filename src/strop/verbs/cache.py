@@ -18,7 +18,7 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from strop.errors import UserError, unknown_name
-from strop.records.sampler import SAMPLERS
+from strop.records.record import SAMPLERS
 from strop.spec.generator import CheckpointSpec, OperatingPoint, SamplerSpec
 from strop.spec.value import Spec
 from strop.table import Column, Table
@@ -83,7 +83,7 @@ def random_llada(directory: Path, *, seed: int = 0, family: str = "llada") -> Pa
     trained, with the embedded model's tokenizer."""
     from strop.checkpoints.config import SHAPES
     from strop.checkpoints.layout import write_random
-    from strop.records.family import FAMILIES
+    from strop.records.record import FAMILIES
     from strop.registry import resolve
 
     layout = FAMILIES[family].layout

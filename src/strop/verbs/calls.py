@@ -84,7 +84,7 @@ VERBS: dict[str, tuple[str, str]] = {
         "strop.verbs.doctor:VERB",
         "Say what is installed, what is missing and how to get it.",
     ),
-    "study": ("strop.cli.commands:register", "Studies of checkpoints and their samplers."),
+    "study": ("strop.cli.main:register", "Studies of checkpoints and their samplers."),
     "groupeval": ("strop.verbs.judging:GROUP", "Quality and diversity of texts, in groups."),
     "theory": ("strop.verbs.theory:GROUP", "The paper's mathematics, exact on any small target."),
     "language": (

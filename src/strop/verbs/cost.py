@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from strop.assets import CHECKPOINT
 from strop.errors import StropError
-from strop.records.family import default_sampler
-from strop.records.sampler import SAMPLERS
+from strop.records.record import SAMPLERS, default_sampler
 from strop.spec.generator import CellSpec, CheckpointSpec, GeneratorSpec, SamplerSpec
 from strop.spec.value import Spec
 from strop.stats.interval import Interval, value_of
@@ -75,7 +74,7 @@ def _run(ask: Ask) -> Result:
     from strop.denoisers.base import usable_length
     from strop.denoisers.device import resolve_device
     from strop.engine.plan import WORKERS
-    from strop.engine.provenance import new_session
+    from strop.engine.sink import new_session
 
     source, device = ask.sources[0], resolve_device(ask["device"])
     # Every cell loads the model in a process of its own: on a GPU there may be no room for two.

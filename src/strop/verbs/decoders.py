@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from strop.engine.plan import all_parts
 from strop.errors import UserError
-from strop.records.family import reads_as
-from strop.records.sampler import SAMPLERS
+from strop.records.record import SAMPLERS, reads_as
 from strop.table import Column, Table
 from strop.verbs import parameters
 from strop.verbs.result import Result

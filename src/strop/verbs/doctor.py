@@ -20,8 +20,7 @@ from strop.version import __version__
 
 BASE = ("numpy", "scipy", "pyarrow", "pydantic", "matplotlib", "openai", "filelock")
 KINDS = (
-    "strop.records.sampler",
-    "strop.records.family",
+    "strop.records.record",
     "strop.measure.metric",
     "strop.verbs.study",
     "strop.groupeval.judges",

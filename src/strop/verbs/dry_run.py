@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from strop.engine.plan import Elsewhere, planning
 from strop.errors import UserError
-from strop.records.sampler import SAMPLERS
+from strop.records.record import SAMPLERS
 from strop.spec.generator import CellSpec
 from strop.table import Column, Table, duration
 from strop.verbs.result import Result

@@ -120,7 +120,7 @@ def _label(results: Results, model: Model) -> str:
 
 def protocol(name: str, model: Model, task: str) -> dict[str, Any]:
     """How a model is asked; a causal one, or one of no public mode, by its temperature alone."""
-    from strop.records.sampler import SAMPLERS
+    from strop.records.record import SAMPLERS
     from strop.tasks import TASKS
 
     known = PROTOCOLS[name].get(model.spec.family)

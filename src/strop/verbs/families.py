@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from strop.assets import CHECKPOINT, EVALUATOR, HELD_OUT, embedded_path
 from strop.errors import UserError, unknown_name
-from strop.records.family import FAMILIES
+from strop.records.record import FAMILIES
 from strop.registry import resolve
 from strop.verbs.points import SHARPENED
 

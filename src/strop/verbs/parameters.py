@@ -9,7 +9,7 @@ from typing import Any
 from strop.assets import EMBEDDED, EVALUATOR
 from strop.bounds import MOST_LENGTH
 from strop.errors import UserError
-from strop.records.family import FAMILIES
+from strop.records.record import FAMILIES
 from strop.spec.value import MOST_STEPS, OUTPUT_LIMIT, SEED_LIMIT
 from strop.verbs.verb import SAME, Parameter
 

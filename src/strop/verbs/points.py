@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from strop.errors import UserError, unknown_name
 from strop.measure.known import Late
-from strop.records.family import default_sampler
-from strop.records.sampler import SAMPLERS
+from strop.records.record import SAMPLERS, default_sampler
 from strop.served.address import notes_on
 from strop.spec.generator import OperatingPoint, PromptSpec, SamplerSpec, swept
 from strop.table import Column, Pivot, Table
@@ -234,8 +233,10 @@ def draw(
     from strop.measure.guard import held_out_guard
     from strop.store import Folder, Run
 
+    # What cannot be read is better found before hours of work.
+    _check_evaluators(ask)
     given = ask.values.get("held_out")
-    if given is not None:  # a file that cannot be read is better found before hours of work
+    if given is not None:
         held_out_guard(Path(given), usable_length(model, ask.values.get("length")), model)
     sample_cells(
         model,
@@ -348,11 +349,9 @@ def scorers(ask: Ask, evaluators: Sequence[Evaluator] | None = None, **more: Any
     """Who scores what a study measures: by default the evaluator that was asked for."""
     from strop.measure.cells import Scorers
 
-    named, evaluator = ask.values.get("span"), ask.values.get("evaluator")
-    if evaluators is None and isinstance(evaluator, str):
-        from strop.measure.known import check_evaluator_name
-
-        check_evaluator_name(evaluator)  # hours of drawing come before the first score
+    named = ask.values.get("span")
+    if evaluators is None:
+        _check_evaluators(ask)
     load = [lambda: ask.evaluator] if evaluators is None else [_just(e) for e in evaluators]
     return Scorers(
         evaluators=load,
@@ -362,6 +361,15 @@ def scorers(ask: Ask, evaluators: Sequence[Evaluator] | None = None, **more: Any
         **({} if named is None else {"spans": (named,)}),
         **more,
     )
+
+
+def _check_evaluators(ask: Ask) -> None:
+    """Refuse names that no evaluator has."""
+    from strop.measure.known import check_evaluator_name
+
+    named = ask.values.get("evaluator")
+    for name in [named] if isinstance(named, str) else named or ():
+        check_evaluator_name(name)
 
 
 def _just(evaluator: Evaluator) -> Callable[[], Evaluator]:

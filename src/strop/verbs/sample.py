@@ -18,8 +18,7 @@ from strop.bounds import bounded_batch, bounded_outputs
 from strop.engine.plan import Elsewhere
 from strop.errors import UserError
 from strop.prompts.rows import Bos, PromptSet
-from strop.records.family import default_sampler
-from strop.records.sampler import SAMPLERS
+from strop.records.record import SAMPLERS, default_sampler
 from strop.spec.generator import SamplerSpec, label, plain_baseline
 from strop.spec.value import OUTPUT_LIMIT, SEED_LIMIT, Cooling
 from strop.verbs import parameters

@@ -384,7 +384,8 @@ class Verb:
         from strop.engine.workers import keep_workers
 
         out = ask.values.get("out")
-        asking = served_as(ask.values, Path(out) if out else None)
+        served = SERVING[0] in ask.values
+        asking = served_as(ask.values, Path(out) if out else None) if served else nullcontext()
         with keep_workers() if "engine" in ask.values else nullcontext(), asking:
             if ask.values.get("wait"):
                 self.run(ask)

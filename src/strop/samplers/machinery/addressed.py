@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from strop.denoisers.device import Floats, Numbers, Truths, upload
-from strop.records.sampler import Precision
+from strop.records.record import Precision
 from strop.rng import Stream
 from strop.samplers.machinery.categorical import invert
 from strop.samplers.machinery.lattice import Address, Lattice, Offers, told

@@ -16,8 +16,7 @@ from torch import Tensor
 from strop.denoisers.base import all_logits, carry_over
 from strop.denoisers.device import Numbers, brought, upload
 from strop.samplers.machinery.categorical import race, shaped
-from strop.samplers.machinery.grid import temperatures
-from strop.samplers.machinery.start import BatchRun
+from strop.samplers.machinery.start import BatchRun, temperatures
 
 
 @dataclass

@@ -21,10 +21,9 @@ from strop.denoisers.device import Numbers, head_rows, upload, upload_rows
 from strop.pool import Output
 from strop.rng import Stream
 from strop.samplers.machinery.categorical import Normalisers
-from strop.samplers.machinery.grid import reveal_grid
 from strop.samplers.machinery.lattice import Address
 from strop.samplers.machinery.packed import FastDraw, FastSampler
-from strop.samplers.machinery.start import BatchRun
+from strop.samplers.machinery.start import BatchRun, reveal_grid
 
 
 @dataclass

@@ -29,10 +29,8 @@ from strop.denoisers.device import Numbers, head_rows, upload, upload_rows
 from strop.pool import OnStep, Output
 from strop.prompts.canvas import Canvases
 from strop.samplers.machinery.categorical import Normalisers, clean_log_probs
-from strop.samplers.machinery.grid import reveal_grid, temperatures
 from strop.samplers.machinery.lattice import Address
-from strop.samplers.machinery.start import Start
-from strop.samplers.machinery.trace import Trace
+from strop.samplers.machinery.start import Start, Trace, reveal_grid, temperatures
 from strop.spec.generator import SamplerSpec
 
 

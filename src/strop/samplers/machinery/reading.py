@@ -19,7 +19,7 @@ from torch import Tensor
 from strop.denoisers.base import CachingDenoiser, Denoiser, PaddingDenoiser
 from strop.denoisers.device import Numbers, Truths, head_rows, upload, upload_rows
 from strop.errors import UserError
-from strop.samplers.machinery.grid import sigma_of
+from strop.samplers.machinery.start import sigma_of
 
 if TYPE_CHECKING:
     from strop.samplers.machinery.blocks import BlockState

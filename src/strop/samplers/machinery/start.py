@@ -1,13 +1,18 @@
-"""What stands in the sequences of a batch before anything is drawn: masks, or a prompt's canvas.
+"""What every batch under way has: its grid, its start, its trace, and outputs at the end.
 
-And what all batches under way have: their start, their trace, and outputs at the end.
+The reveal grid says which share of the positions is still hidden before and after every update. A
+position is revealed in round k with mass m_k. Before that round the hidden share is
+t_k = m_k + m_{k+1} + ..., after it s_k = t_k - m_k. The last mass belongs to the finish.
+
+The start is what stands in the sequences before anything is drawn: masks, or a prompt's canvas. The
+trace says when each token last changed, and tells whoever watches.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import torch
@@ -19,9 +24,139 @@ from strop.denoisers.device import Floats, Numbers, upload, upload_rows
 from strop.errors import UserError
 from strop.pool import OnStep, Output
 from strop.prompts.canvas import Canvases
-from strop.samplers.machinery.grid import RevealGrid
-from strop.samplers.machinery.trace import Trace
-from strop.spec.generator import SamplerSpec
+from strop.spec.generator import EPSILON, SamplerSpec
+from strop.spec.value import Cooling
+
+NOISE_EPSILON = 1e-3
+"""The log-linear noise of the public code stops short of masking everything."""
+
+
+@dataclass(frozen=True)
+class RevealGrid:
+    """Times in float32, as the public code has them, and the exact masses beside them."""
+
+    t: Tensor
+    """Hidden share before each update, [K]."""
+    s: Tensor
+    """Hidden share after each update, [K]."""
+    last: Tensor
+    """Hidden share at the finish: the last mass, a scalar."""
+    masses: np.ndarray
+    """Probability of being revealed in each update, and in the finish: K + 1 numbers."""
+
+    @property
+    def updates(self) -> int:
+        """The number of updates before the finish."""
+        return len(self.t)
+
+    def sigmas(self) -> Tensor:
+        """The noise level at each update and at the finish: K + 1 numbers."""
+        return sigma_of(torch.cat([self.t, self.last[None]]))
+
+
+def sigma_of(t: Tensor) -> Tensor:
+    """Log-linear noise: sigma = -log(1 - (1 - 1e-3) t)."""
+    return -torch.log1p(-(1 - NOISE_EPSILON) * t)
+
+
+def alpha_of(t: Tensor) -> Tensor:
+    """The share of the signal that noise leaves: alpha = 1 - (1 - 1e-3) t = e^-sigma."""
+    return 1 - (1 - NOISE_EPSILON) * t
+
+
+def reveal_grid(spec: SamplerSpec) -> RevealGrid:
+    """The grid that a spec asks for."""
+    if spec.grid == "uniform":
+        steps = spec.steps
+        times = torch.linspace(1, EPSILON, steps + 1)
+        # The public code subtracts a constant instead of reading the next time from the grid, so
+        # the two differ in the last bits; bit parity needs the same.
+        width = (1 - EPSILON) / steps
+        masses = np.array([width] * steps + [EPSILON])
+        return RevealGrid(times[:-1], times[:-1] - width, times[-1], masses)
+    masses = np.asarray(spec.grid, dtype=np.float64)
+    masses = masses / masses.sum()
+    hidden = torch.from_numpy(np.cumsum(masses[::-1])[::-1].copy()).float()
+    return RevealGrid(hidden[:-1], hidden[1:], hidden[-1], masses)
+
+
+def temperatures(spec: SamplerSpec, grid: RevealGrid) -> np.ndarray | None:
+    """The temperature of each update and of the finish, K + 1 numbers; None where it is one number.
+
+    An update goes by the share revealed before it, the finish has the schedule's last value.
+    """
+    if not isinstance(spec.temperature, Cooling):
+        return None
+    revealed = np.append(0.0, np.cumsum(grid.masses)[: grid.updates - 1])[: grid.updates]
+    return np.array([*map(spec.temperature.at, revealed), spec.temperature.last])
+
+
+def neighbouring(grid: RevealGrid) -> RevealGrid:
+    """The same times as the DUO code has them: steps are differences of neighbours, no constant."""
+    times = torch.cat([grid.t, grid.last[None]])
+    return replace(grid, s=grid.t - (times[:-1] - times[1:]))
+
+
+class Trace:
+    """The sequences of a batch, by slot.
+
+    A round is told when the next one has something to tell, or at `end`: a sampler may reveal some
+    tokens and take back others at different moments of one round.
+    """
+
+    def __init__(self, slots: int, length: int, on_step: OnStep | None) -> None:
+        self.changed = np.zeros((slots, length), np.int32)
+        """Per slot and position, the round after which it last changed; 0: never."""
+        self._on_step = on_step
+        self._untold: dict[int, tuple[int, int, list[Numbers], list[Numbers]]] = {}
+
+    @property
+    def watched(self) -> bool:
+        """Whether anybody asks for the tokens."""
+        return self._on_step is not None
+
+    def note(
+        self,
+        output: Numbers,
+        slot: Numbers,
+        round_: Numbers,
+        position: Numbers,
+        token: Numbers | None,
+    ) -> None:
+        """These tokens changed, one entry each; `round_` counts updates from 0.
+
+        Where nobody watches, the tokens need not be known.
+        """
+        self.changed[slot, position] = round_ + 1
+        if self._on_step is None or token is None:
+            return
+        for one in np.unique(slot).tolist():
+            its = slot == one
+            number = int(round_[its][0]) + 1
+            if one in self._untold and self._untold[one][1] != number:
+                self._tell(one)
+            _, _, positions, tokens = self._untold.setdefault(
+                one, (int(output[its][0]), number, [], [])
+            )
+            positions.append(position[its])
+            tokens.append(token[its])
+
+    def end(self) -> None:
+        """Nothing more happens to the sequences that are told of."""
+        for slot in list(self._untold):
+            self._tell(slot)
+
+    def end_of(self, slots: Numbers) -> None:
+        """Nothing more happens to these; other sequences take their places."""
+        for slot in slots.tolist():
+            if slot in self._untold:
+                self._tell(slot)
+
+    def _tell(self, slot: int) -> None:
+        output, number, positions, tokens = self._untold.pop(slot)
+        if self._on_step is not None:
+            self._on_step(output, number, np.concatenate(positions), np.concatenate(tokens))
+
 
 OPEN = -1
 FULLEST = 0.8
