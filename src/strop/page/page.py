@@ -33,6 +33,7 @@ from strop.page.tables import (
     output_columns,
     pool_table,
 )
+from strop.pool import TRACED
 from strop.spec.generator import OperatingPoint
 from strop.stats.interval import value_of
 from strop.table import Table
@@ -223,7 +224,7 @@ def _sections(report: Report) -> list[tuple[str, str]]:
         ("answers", "Answers"): report.answers,
         ("unmasking", "Unmasking"): any(cell.players([0]) for cell in report.cells),
         ("outputs", "Outputs"): report.cells,
-        ("why", "Why"): report.groups,
+        ("why", "Why"): report.measured,
         ("provenance", "Provenance"): report.provenance,
     }
     return [*first, *(part for part, there in last.items() if there)]
@@ -379,6 +380,7 @@ def _html(
     return environment.get_template("page.html").render(
         **words,
         live=live,
+        traced=TRACED,
         packs=[] if live else [packed(rows_of(cell, columns)[:keep]) for cell in report.cells],
         styles=STYLES,
         scripts=(*SCRIPTS, LIVE),

@@ -36,16 +36,22 @@ from strop.store.documents import (
 )
 from strop.store.prompts import KeptPrompts, read_prompts
 from strop.store.tables import (
+    BEFORE,
+    CHANCE,
     PROMPT,
     ROWS,
     ScoreTable,
     add_scores,
+    add_words,
+    chances,
     lists,
     output_table,
     read_batches,
     read_parquet,
     read_score,
     read_scores,
+    read_words,
+    replaced,
     same_outputs,
     token_ids,
     write_parquet,
@@ -349,9 +355,8 @@ class Cell:
         import pyarrow as pa
 
         names = None if columns is None else list(dict.fromkeys(["index", *columns]))
-        empty = output_table([], self.spec)
-        found = self.rows(names, rows=WHOLE)
-        return pa.concat_tables([empty.select(names or empty.column_names), *found])
+        empty = self._empty.select(names or self._empty.column_names)
+        return pa.concat_tables([empty, *self.rows(names, rows=WHOLE)])
 
     def pool(self, n: int | None = None) -> Pool:
         """The outputs 0 .. n - 1 (all that there are, by default)."""
@@ -380,6 +385,8 @@ class Cell:
             seconds=table["seconds"].to_numpy(),
             leftover_masks=table["leftover_masks"].to_numpy(),
             changed=lists(table["changed"]),
+            chance=chances(table[CHANCE]),
+            earlier=replaced(table[BEFORE]),
             counts={name: table[name].to_numpy() for name in counted([], self.spec)},
             provenance=self.sessions(),
         )
@@ -424,6 +431,17 @@ class Cell:
         if "index" not in columns:
             columns = {"index": np.array(sorted(self.indices()), np.int64), **columns}
         add_scores(self.path / SCORES, self.spec, metric, columns)
+
+    def add_words(
+        self, metric: MetricSpec, words: Mapping[int, Mapping[str, Mapping[str, str]]]
+    ) -> None:
+        """Keep what was said of some outputs beside their scores, such as what programs printed."""
+        self._still_here()
+        add_words(self.path / SCORES, metric, words)
+
+    def words(self, metric: MetricSpec) -> dict[int, dict[str, dict[str, str]]]:
+        """The same by output; most metrics say nothing, and old results have none."""
+        return read_words(self.path / SCORES, metric)
 
     def _restless(self) -> UserError:
         return UserError(

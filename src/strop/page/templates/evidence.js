@@ -156,6 +156,9 @@ strop.setUp.push((root) => {
           facts.append(fact);
         }
         made.append(facts);
+        const said = row.said[by] || {};
+        if (said.detail) made.append(element("p", "why", harmless(said.detail)));
+        if (said.printed) made.append(element("h4", "", "The program printed"), words(said.printed));
         return made;
       }));
       more.hidden = rows.length <= shown;
