@@ -73,6 +73,7 @@ strop.setUp.push((root) => {
         cellOf.scope = "row";
         cellOf.append(element("span", "who", `#${index}`), words(text));
         line.append(cellOf, ...judges.map((i) => grade(one.said[i], row, one.said[i] && one.said[i].grades)));
+        judges.forEach((i, k) => { line.cells[k + 1].dataset.judge = harmless(data.judges[i]); });
         table.tBodies[0].append(line);
       });
       strop.roving([...table.tBodies[0].rows]);
