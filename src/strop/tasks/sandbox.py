@@ -96,11 +96,6 @@ class Interpreter:
     libraries: tuple[str, ...]
     """Shared libraries, by the paths that the loader found them under."""
 
-    @property
-    def library_path(self) -> str:
-        """Where the loader finds them, without the list of this machine."""
-        return ":".join(dict.fromkeys(os.path.dirname(one) for one in self.libraries))
-
     def binds(self) -> list[str]:
         """What makes bubblewrap show it, read-only."""
         shown = [*self.modules, self.program, *self.libraries]
@@ -300,7 +295,9 @@ class Box:
         )
         command = [program, *FLAGS, "-c", START.format(module=module, place=place)]
         command += [self.limits.as_json(), *arguments]
-        rules = _filter_descriptor()
+        rules, writer = os.pipe()  # what bubblewrap reads the filter of system calls from
+        os.write(writer, seccomp_filter() or b"")
+        os.close(writer)
         try:
             return subprocess.Popen(
                 [*self._walls(rules), *command],
@@ -320,7 +317,9 @@ class Box:
         if self.bubblewrap is None:
             return []
         python = find_interpreter()
-        environment = {**ENVIRONMENT, "LD_LIBRARY_PATH": python.library_path}
+        # Where the loader finds libraries, without the list of this machine.
+        folders = dict.fromkeys(os.path.dirname(one) for one in python.libraries)
+        environment = {**ENVIRONMENT, "LD_LIBRARY_PATH": ":".join(folders)}
         walls = [
             self.bubblewrap,
             "--unshare-all",
@@ -336,14 +335,6 @@ class Box:
         # /proc: where root starts the sandbox, the kernel's settings in it could be written.
         walls += ["--remount-ro", "/dev", "--remount-ro", "/", "--chdir", "/tmp"]
         return [*walls, "--seccomp", str(rules), "--"]
-
-
-def _filter_descriptor() -> int:
-    """The filter of system calls as something that bubblewrap can read."""
-    reader, writer = os.pipe()
-    os.write(writer, seccomp_filter() or b"")
-    os.close(writer)
-    return reader
 
 
 def find_box(*, unsafe_run: bool = False, limits: Limits | None = None) -> Box:
