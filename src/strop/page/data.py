@@ -71,6 +71,11 @@ def replaced(text: str, private: Mapping[str, str]) -> str:
     return text
 
 
+def rater(source: str) -> str:
+    """How a page calls whoever rated the outputs of a run."""
+    return f"ratings in {Path(source).parents[1].name}"
+
+
 def count(n: int, what: str) -> str:
     """`1 output`, `2 outputs`."""
     return f"{n:,} {what}{'' if n == 1 else 's'}"

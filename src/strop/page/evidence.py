@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from strop.errors import UserError
 from strop.groupeval.verdict import Grade, GroupVerdict
-from strop.page.data import encodable
+from strop.page.data import encodable, rater
 
 if TYPE_CHECKING:
     from strop.groupeval import Judgments
@@ -115,11 +115,6 @@ class _Person:
         mine = self._of(group)
         grades = [one and [one.valid, list(one.scores), None, False] for one in mine]
         return {"grades": grades, "reply": ""}
-
-
-def rater(source: str) -> str:
-    """How a page calls whoever rated the outputs of a run."""
-    return f"ratings in {Path(source).parents[1].name}"
 
 
 def _group(

@@ -22,8 +22,7 @@ from strop.errors import UserError
 from strop.groupeval.words import COPIED, DIAGNOSTICS, FACTOR_COLUMNS, current_scores, differences
 from strop.measure.frame import SMALL, Measured, cut_notes
 from strop.measure.metric import metrics
-from strop.page.data import CellGroup, JudgedSeries, Report, Shown, listed, value_of
-from strop.page.evidence import rater
+from strop.page.data import CellGroup, JudgedSeries, Report, Shown, listed, rater, value_of
 from strop.spec.measure import MetricSpec
 from strop.table import Column, Pivot, Table
 
