@@ -362,7 +362,7 @@ def _compare(ask: Ask) -> Result:
     remark = f"note: a file of judgments does not name its {unchecked}; check that they match"
     several = len(compared["pairs"]) > 1
     rows = [
-        [*([_pair(row)] if several else []), *line]
+        [*([" → ".join(dict.fromkeys([row["cell_a"], row["cell_b"]]))] if several else []), *line]
         for row in compared["pairs"]
         for line in _numbers(row)
     ]
@@ -395,11 +395,6 @@ def _minded(row: dict[str, Any]) -> list[str]:
         apart = row["n_prompts_left_out"]
         notes.append(f"{row['n_prompts']} prompts in common; {apart} are not compared")
     return notes
-
-
-def _pair(row: dict[str, Any]) -> str:
-    names = dict.fromkeys([row["cell_a"], row["cell_b"]])
-    return " → ".join(names)
 
 
 def _numbers(row: dict[str, Any]) -> list[list[str]]:

@@ -61,7 +61,8 @@ def cell_table(
     `rows` come from `Measured.row`, with more if need be, which `extra` names. With `down` the
     perplexities are spread over a grid, that field going down.
     """
-    fields = [name for name in _fields() if len({str(row.get(name)) for row in rows}) > 1]
+    own = dict.fromkeys(key for facts in SAMPLERS.values() for key in facts.settings)
+    fields = [n for n in (*_shared(), *own) if len({str(row.get(n)) for row in rows}) > 1]
     fields += [one.name for one in extra if one.name not in fields]
     shown = {one.name: one for one in (*POINT_COLUMNS, *extra)}
     columns = [shown["steps"], *(shown.get(name, Column(name, digits=None)) for name in fields)]
@@ -76,12 +77,6 @@ def cell_table(
         across = tuple(name for name in ("steps", *fields) if name != down)
         pivot = Pivot((down,), across, "perplexity", ("entropy",))
     return Table(title, tuple(columns), rows, pivot)
-
-
-def _fields() -> list[str]:
-    """Every field that operating points can differ in."""
-    own = dict.fromkeys(key for facts in SAMPLERS.values() for key in facts.settings)
-    return [*_shared(), *own]
 
 
 # ---------------------------------------------------------------- operating points
