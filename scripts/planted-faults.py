@@ -69,8 +69,8 @@ FAULTS = (
     Fault(
         "the bench of caches takes prompts by their place in the batch",
         "samplers/caches.py",
-        "self._start(numbers)",
-        "self._start(batch)",
+        "for i in numbers.tolist()])",
+        "for i in batch.tolist()])",
         ("tests/samplers/test_caches.py",),
     ),
     # metrics and statistics
@@ -496,6 +496,37 @@ FAULTS = (
         "self.codec.decode(up_to_end(ids, self._ends), ",
         "self.codec.decode(ids, ",
         ("tests/interop/test_lm_eval.py::test_nothing_after_the_first_end_token_counts",),
+    ),
+    # the study of truth
+    Fault(
+        "a network behind its prompt is read one word too early",
+        "verbs/truth_measured.py",
+        "self.model.logits(hidden, sequence, position + 1)",
+        "self.model.logits(hidden, sequence, position)",
+        (
+            "tests/verbs/test_truth_study.py::test_a_network_behind_its_prompt_loses_what_its_card_says",
+        ),
+    ),
+    Fault(
+        "perplexity without the prompt",
+        "verbs/truth_measured.py",
+        '[f"{PROMPT} {one}" for one in texts]',
+        "list(texts)",
+        ("tests/verbs/test_truth_study.py::test_perplexity_is_read_behind_the_prompt",),
+    ),
+    Fault(
+        "a trade is taken for a gain",
+        "verbs/truth_measured.py",
+        'np.log(other["modes"].value / cleaner["modes"].value)',
+        'np.log(cleaner["modes"].value / other["modes"].value)',
+        ("tests/verbs/test_truth_study.py::test_what_is_true_of_a_pair_is_settled_beforehand",),
+    ),
+    Fault(
+        "the law of outputs is the sum over paths, not their mean",
+        "verbs/truth_measured.py",
+        "np.logaddexp.reduce(laws) - np.log(len(paths))",
+        "np.logaddexp.reduce(laws)",
+        ("tests/verbs/test_truth_study.py::test_the_bound_and_the_rare_words",),
     ),
 )
 

@@ -3,8 +3,10 @@ from __future__ import annotations
 import dataclasses
 import random
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -18,11 +20,12 @@ from strop.groupeval.trust import (
     adjusted_rand,
     agree,
     alpha,
+    common,
     mode_agreement,
     rank_correlation,
     spearman,
 )
-from strop.groupeval.verdict import GroupVerdict
+from strop.groupeval.verdict import Grade, GroupVerdict
 from strop.spec import JudgeSpec
 from strop.stats.interval import value_of
 
@@ -267,6 +270,41 @@ def test_ranks_are_taken_from_the_groups_that_all_have_judged() -> None:
         assert row == {"a": "a", "b": "b", **rank_correlation(same, judgments(half, "b"))}
         differ += row["geq"] != rank_correlation(judgments(whole), judgments(half))["geq"]
     assert differ > 10  # it matters
+
+
+def test_ratings_of_single_outputs_are_held_against_the_first_group_of_each() -> None:
+    """Two generators in two partitions; the person rated three outputs of each, the last first."""
+    verdicts = [one for cell in "xy" for one in random_verdicts(ord(cell), cell=cell)]
+    first = {
+        (one.cell, grade.index): grade
+        for one in sorted(verdicts, key=lambda one: -one.partition)
+        for grade in one.outputs
+    }
+    rated = [
+        GroupVerdict(cell, 0, i, (Grade(i, True, (value,) * 4, None),), "high")
+        for cell, i, value in (("y", 5, 1), ("y", 2, 0), ("x", 1, 2), ("x", 0, 1), ("x", 7, 0))
+    ]
+    asked = [judgments(verdicts, "judge"), replace(judgments(rated, "person"), modes=False)]
+    for sides in (asked, asked[::-1]):
+        ours = common(sides)
+        assert [list(one.planned) for one in ours] == 2 * [
+            ["x", "y"] if sides is asked else ["y", "x"]
+        ]
+        found = {one.source: one for one in ours}
+        keys = {(v.cell, v.partition, v.group) for v in found["judge"].verdicts}
+        assert keys == {(v.cell, 0, v.group) for v in rated}
+        for verdict in found["judge"].verdicts:
+            [grade] = verdict.outputs
+            assert grade.scores == first[verdict.cell, verdict.group].scores
+            assert grade.mode is None
+        told = agree(sides)
+        assert (told["n_outputs"], told["modes"]) == (5, None)
+        totals = [[sum(one.outputs[0].scores) for one in found[name].verdicts] for name in found]
+        assert told["alpha"]["quality"] == pytest.approx(alpha(np.array(totals).T, "interval"))
+    # Groups of one from a plan keep their own numbers: nothing is made of them.
+    whole = [replace(one, from_plan=True) for one in asked]
+    with pytest.raises(UserError):
+        agree(whole)
 
 
 def test_agreement_needs_the_same_groups() -> None:

@@ -19,6 +19,8 @@ from strop.groupeval.verdict import Grade, GroupVerdict
 from strop.page import gather, render
 from strop.page.data import Report
 from strop.page.evidence import apart, judged_groups, task_answers
+from strop.page.live.ratings import Ratings
+from strop.store import Run
 from strop.tasks import results
 from strop.theory.temperature import pair
 
@@ -67,6 +69,68 @@ def test_how_far_two_judges_are_apart() -> None:
     assert apart(one, verdict("aaa", [2, 1, 0])) == pytest.approx(2 / 3)  # two of three pairs
     assert apart(one, verdict("aab", [0, 1, 0])) == pytest.approx(1 / 3)  # 4 of 12 points
     assert apart(verdict("ab", [2, 2]), verdict("aa", [0, 0])) == 2
+    # Ratings know no modes: only grades are compared then, of the texts that both have.
+    grades = tuple(Grade(i, True, (score, score), None) for i, score in ((0, 0), (2, 0)))
+    assert apart(one, GroupVerdict("x", 0, 0, grades, "high")) == pytest.approx(1 / 2)
+    invalid = GroupVerdict("x", 0, 0, (Grade(0, False, (0, 0), None), *one.outputs[1:]), "high")
+    assert apart(one, invalid) == pytest.approx(1 / 3 + 1 / 3)  # an invalid text has no mode
+
+
+@pytest.fixture(scope="module")
+def rated(judged: Path) -> Path:
+    """The same with ratings of half of the outputs: 2 for the first generator, 0 and 1 else."""
+    run = Run.open(judged.parent / "run")
+    ratings = Ratings(run.path)
+    for number, cell in enumerate(run.cells()):
+        for index in range(8):
+            ratings.rate(cell.id, index, 2 if number == 0 else index % 2)
+    return run.path
+
+
+def test_ratings_stand_beside_the_judge(judged: Path, rated: Path) -> None:
+    found = gather([rated, judged], outputs=1)
+    [told] = found.judgments
+    assert told["judges"][1] == "ratings in run"
+    assert len(told["judges"]) == 2
+    names = [cell.name for cell in found.cells]
+    seen = 0
+    for row in told["groups"]:
+        _, person = row["said"]
+        if person is None:
+            assert all(index >= 8 for index, _ in row["texts"])
+            assert row["apart"] == {}
+            continue
+        for (index, _), grade in zip(row["texts"], person["grades"], strict=True):
+            value = 2 if row["cell"] == names[0] else index % 2
+            assert grade == (None if index >= 8 else [True, [value] * 4, None, False])
+            seen += grade is not None
+        assert set(row["apart"]) == {"0 1"}
+    assert seen == 2 * 2 * 8  # every output is in a group of both partitions
+    order = [max(row["apart"].values(), default=0.0) for row in told["groups"]]
+    assert order == sorted(order, reverse=True)
+    assert order[0] > 0
+    [table] = found.agreement
+    assert "16 outputs graded by both" in table.title
+    judge, person = table.rows
+    assert (person["geq_a"], person["geq_b"], person["outputs"]) == (10.0, 2.5, 16)
+    assert person["geq_difference"].value == -7.5
+    assert person["geq_difference"].low < -7.5 < person["geq_difference"].high < 0
+    [series] = list_series(judged)
+    first = {
+        (verdict.cell, one.index): sum(one.scores) / 8 * 10
+        for verdict in series.verdicts()
+        if verdict.partition == 0
+        for one in verdict.outputs
+        if one.index < 8
+    }
+    assert len(first) == 16
+    of = [[v for (cell, _), v in first.items() if cell == name] for name in series.plan.cells]
+    assert judge["geq_a"] == pytest.approx(sum(of[0]) / 8)
+    assert judge["geq_b"] == pytest.approx(sum(of[1]) / 8)
+    assert judge["geq_difference"].value == pytest.approx(sum(of[1]) / 8 - sum(of[0]) / 8)
+    html = render(found).html
+    assert "ratings in run" in html
+    assert "Krippendorff" in html
 
 
 @pytest.fixture(scope="module")
@@ -114,7 +178,7 @@ def group(number: int, far: float, grades: list[Any], other: Any) -> dict[str, A
     said = [{"grades": grades, "confidence": "high", "reply": "<i>words</i>"}, other]
     return {
         "cell": "a <generator>", "partition": 0, "group": number, "texts": texts,
-        "said": said, "apart": far,
+        "said": said, "apart": {"0 1": far},
     }  # fmt: skip
 
 
@@ -158,6 +222,108 @@ def test_judgments_of_two_judges(browser: Any, tmp_path: Path) -> None:
     assert page.locator(".judgment").count() == 0
     assert watched.wrong == []
     assert watched.asked == []
+    page.close()
+
+
+def focused(page: Any) -> str:
+    """The text of the card that has the focus, if it is one and its focus can be seen."""
+    return page.evaluate(
+        "() => document.activeElement.matches('article.output:focus-visible')"
+        " ? document.activeElement.querySelector('h3').textContent : ''"
+    )
+
+
+@pytest.mark.browser
+def test_judgments_by_keyboard_alone(
+    browser: Any, judged: Path, rated: Path, tmp_path: Path
+) -> None:
+    found = gather([rated, judged])
+    rows = found.judgments[0]["groups"]
+    assert len(rows) > 6
+    watched = opened(browser, replace(found, answers=()), tmp_path / "page.html")
+    page, press = watched.page, watched.page.keyboard.press
+    page.wait_for_selector(".judgment")
+    part = page.locator("#judgments")
+    assert "ratings in run" in part.inner_text()
+    part.get_by_label("Judge", exact=True).focus()  # Tab comes here; the rest is by keys
+    for _ in range(4):
+        press("Tab")
+    titles = [
+        f"{row['cell']}, group {row['group'] + 1} of partition {row['partition'] + 1}"
+        for row in rows
+    ]
+    assert focused(page) == titles[0]
+    for title in titles[1:5]:  # more than are shown at first
+        press("j")
+        page.wait_for_function(
+            "title => document.activeElement.querySelector('h3')?.textContent === title", arg=title
+        )
+        assert focused(page) == title
+    press("k")
+    assert focused(page) == titles[3]
+    # Through the texts of the group, and to another of the same mode.
+    card = page.locator("article:focus")
+    shown = next(row for row, title in zip(rows, titles, strict=True) if title == titles[3])
+    grades = shown["said"][0]["grades"]
+    press("Tab")  # the table, which scrolls
+    press("Tab")
+    at = "() => [...document.activeElement.parentElement.children].indexOf(document.activeElement)"
+    assert page.evaluate(at) == 0
+    press("ArrowDown")
+    assert page.evaluate(at) == 1
+    assert page.evaluate("() => document.activeElement.matches('tr:focus-visible')")
+    press("Home")
+    same = [
+        i for i, one in enumerate(grades) if i and one[2] is not None and one[2] == grades[0][2]
+    ]
+    press("m")
+    assert page.evaluate(at) == (same[0] if same else 0)
+    assert card.count() <= 1
+    # Only groups on which judge and person differ, one after the other.
+    far = [t for row, t in zip(rows, titles, strict=True) if row["apart"].get("0 1", 0) > 0]
+    for title in far[4:6]:
+        press("w")
+        page.wait_for_function(
+            "title => document.activeElement.querySelector('h3')?.textContent === title", arg=title
+        )
+    press("?")
+    told = page.locator("dialog.keys")
+    assert "next text of the same mode" in told.inner_text()
+    assert "rate the output" not in told.inner_text()  # a page in a file takes no ratings
+    press("j")  # belongs to the list of keys now
+    assert told.is_visible()
+    press("Escape")
+    assert told.count() == 0
+    assert watched.wrong == []
+    page.close()
+
+
+@pytest.mark.browser
+def test_answers_by_keyboard_alone(browser: Any, tasks: Path, tmp_path: Path) -> None:
+    found = gather([tasks])
+    [told] = found.answers
+    watched = opened(browser, found, tmp_path / "page.html")
+    page, press = watched.page, watched.page.keyboard.press
+    page.wait_for_selector(".answer")
+    page.get_by_label("Setting", exact=True).focus()
+    press("ArrowDown")  # the second setting, by its select
+    rows = told["settings"][1]["rows"]
+    wrong = [row["id"] for row in rows if row["outcomes"]["last"] != "passed"]
+    assert len(wrong) > 1
+    while not focused(page):
+        press("Tab")
+    press("k")  # the first stays
+    seen = [focused(page)] if "✗" in focused(page) else []
+    for _ in wrong[len(seen) :]:
+        press("w")
+        seen.append(focused(page))
+    assert [one.rpartition("· ")[2] for one in seen] == wrong
+    assert all(one.startswith("✗") for one in seen)
+    page.locator("#answers input[type=search]").focus()
+    page.keyboard.type("wj?")  # letters, where one writes
+    assert page.locator("dialog").count() == 0
+    assert page.locator("#answers input[type=search]").input_value() == "wj?"
+    assert watched.wrong == []
     page.close()
 
 

@@ -373,7 +373,7 @@ def test_outputs_are_there_before_the_numbers_and_nothing_is_read_for_them(
     client = Client(Server(viewer, TOKEN, PORT))
     numbers = threading.Event()
     monkeypatch.setattr(
-        "strop.page.collect.read_run", lambda run: numbers.wait(60) and read_run(run)
+        "strop.page.live.viewer.read_run", lambda run: numbers.wait(60) and read_run(run)
     )
     monkeypatch.setattr("strop.page.live.server.SOON", 0.01)
     read = rows_read(monkeypatch)

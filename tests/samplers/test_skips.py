@@ -18,7 +18,7 @@ from strop.rng import Stream
 from strop.samplers import ancestral
 from strop.samplers.ancestral import OpenOffers, Skips
 from strop.samplers.machinery.addressed import Address
-from strop.samplers.machinery.lattice import CAP, CLOCK_SLACK, WEIGHT_SLACK, Lattice, Offers
+from strop.samplers.machinery.lattice import CAP, CLOCK_SLACK, WEIGHT_SLACK, Lattice, Offers, levels
 from strop.samplers.machinery.start import reveal_grid
 
 PASS, FAIL = 1e-3, 1e-9
@@ -121,7 +121,7 @@ def test_points_of_the_first_open_offer():
     """Poisson points of the offer's rate, at least one; or those of a raised threshold."""
     rounds, score, points = skipped(Skips, BITS, seed=9)
     zero = np.zeros(N, np.int64)
-    offers = Offers.known(Address(zero, rounds, zero), score, points, TOKEN[rounds])
+    offers = Offers(Address(zero, rounds, zero), score, *levels(score, TOKEN[rounds]), points)
     assert offers.open.all()
     plain = ~offers.raised
     rate = (1 + CLOCK_SLACK) * offers.bound[plain] / offers.threshold[plain].astype(float)

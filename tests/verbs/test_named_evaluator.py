@@ -8,6 +8,7 @@ import pytest
 from called import Called
 
 import strop
+from strop import verbs
 from strop.cli.main import run
 from strop.errors import UserError
 from strop.verbs.study import find
@@ -92,3 +93,15 @@ def test_texts_of_anybody_need_one_too(tmp_path: Path, capsys: pytest.CaptureFix
     texts.write_text('{"text": "Stocks fell."}\n' * 2)
     assert run(["score", str(texts)]) == 1
     assert "--evaluator gpt2" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["sharpened", "exact-output"])
+def test_an_evaluator_that_is_not_there_is_told_before_anything_is_drawn(
+    tmp_path: Path, name: str
+) -> None:
+    """One evaluator, and the last of several."""
+    named = "no/such/one" if name == "sharpened" else ("embedded:tales-ar", "no/such/one")
+    sources = (TINY,) if name == "sharpened" else (f"MDLM-Small={TINY}", f"DUO={TINY}")
+    with pytest.raises(UserError, match="no such evaluator"):
+        verbs.run(name, out=tmp_path / "x", sources=sources, steps=(2,), n=8, evaluator=named)
+    assert not list((tmp_path / "x").rglob("*.parquet"))

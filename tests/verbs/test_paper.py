@@ -10,8 +10,10 @@ import pytest
 from pydantic import ValidationError
 
 from strop.errors import UserError
+from strop.spec import OperatingPoint, SamplerSpec
 from strop.stats.interval import Interval
 from strop.table import Table
+from strop.verbs import cross_model, posterior
 from strop.verbs.paper import PaperTable, beside, ids, items, table, tables
 from strop.verbs.result import Result
 
@@ -274,3 +276,107 @@ def test_perplexities_are_compared_by_their_logarithms():
     assert (row["paper"], row["within"]) == (154.9, "yes")  # on a straight scale up to 124
     told = beside("x", (), [{"paper": 21.0, "measured": level}], outputs=128, log=True)
     assert told.rows[0]["within"] == "no"
+
+
+def test_posterior_rows_stand_beside_the_checkpoint_they_are_of():
+    """Two checkpoints under names of their own; both estimators; late minus early."""
+    sources = [("a", "runs/early"), ("b", "runs/late")]
+    level = Interval(0.05, 0.04, 0.06, n=512)
+    contrasts = [
+        {"checkpoint": name, "steps": steps, "masked": level, "target": level, "optimum": 1.05}
+        for name, _ in sources
+        for steps in (2, 4, 128)
+    ]
+    gap = {"later": "b", "earlier": "a", "difference": level}
+    facts = {
+        "checkpoints": [{"name": name, "source": source} for name, source in sources],
+        "differences": [{**gap, "steps": 128, "estimator": "masked"}],
+        "profile": {"differences": [{**gap, "visible": "mean"}, {**gap, "visible": 0.5}]},
+    }
+    result = Result(more={"contrasts": Table("", (), contrasts)}, facts=facts)
+    ask: Any = {"sharpened": 0.9}
+    roles = {"runs/early": "early", "runs/late": "late"}
+    shown = items()["posterior"][1].beside(result, ask, roles).rows
+    by = {(row["what"], row["checkpoint"], row["steps"], row["estimator"]): row for row in shown}
+    for name, role in (("a", "early"), ("b", "late")):
+        for estimator in ("all hidden", "one target"):
+            row = by["0.9 minus 1", name, 128, estimator]
+            assert row["paper"].value == table("posterior").value(
+                "difference", checkpoint=role, steps=128
+            )
+            assert (row["best"], row["paper_best"]) == ("1.05", "1 or 1.05")
+            assert by["0.9 minus 1", name, 4, estimator]["paper"] is None
+    assert by["late minus early", "b minus a", 128, "all hidden"]["paper"].value == -0.617
+    assert by["late minus early", "b minus a", None, "profile's mean"]["paper"].value == -0.674
+    assert len(shown) == 2 * 6 + 2
+    swapped = {"runs/early": "late", "runs/late": "early"}
+    assert len(items()["posterior"][1].beside(result, ask, swapped).rows) == 2 * 6
+
+
+def test_cells_beside_a_loss_are_its_own_at_1_over_sharpened(monkeypatch):
+    monkeypatch.setattr(
+        "strop.measure.frame.perplexity_ratio", lambda one, other: one.level / other.level
+    )
+    monkeypatch.setattr(posterior, "_scatter", lambda _: None)
+    cells: Any = [
+        SimpleNamespace(
+            spec=SimpleNamespace(generator=SimpleNamespace(checkpoint=SimpleNamespace(sha256=sha))),
+            steps=steps,
+            point=OperatingPoint.of(SamplerSpec(temperature=tau)),
+            perplexities=(1,),
+            level=level,
+        )
+        for sha, steps, tau, level in [
+            ("x", 2, 1.0, 300.0), ("x", 2, 0.9, 100.0), ("x", 8, 1.0, 80.0), ("x", 8, 0.9, 40.0),
+            ("y", 2, 1.0, 500.0),
+        ]
+    ]  # fmt: skip
+    facts = {
+        "checkpoints": [{"name": n, "spec": {"sha256": s}} for n, s in (("a", "x"), ("b", "y"))]
+    }
+    rows = [
+        {"checkpoint": name, "steps": m, "temperature": 0.9, "masked": 0.1 * m}
+        for name in "ab"
+        for m in (2, 8)
+    ]
+    found, _ = posterior.beside_cells(
+        Result(facts=facts, more={"contrasts": Table("", (), rows)}), cells
+    )
+    assert [(r["checkpoint"], r["steps"], r["ratio"]) for r in found.rows] == [
+        ("a", 2, 3.0),
+        ("a", 8, 2.0),
+    ]
+    assert found.rows[1]["masked"] == 0.8
+
+
+def test_ranges_of_the_overview_are_the_ends_over_its_cells():
+    def level(value: float) -> Interval:
+        return Interval(value, value / 2, value * 2, n=16)
+
+    rows = [{"masked": level(0.02 * k), "ratio": level(1.0 + k)} for k in (2, 1, 3)]
+    _, item = items()["overview"]
+    shown = item.beside(Result(table=Table("", (), rows)), {}, {}).rows  # type: ignore[arg-type]
+    told = [(row["paper"], row["measured"].value) for row in shown]
+    assert told == [(0.036, 0.02), (0.068, 0.06), (2.6, 2.0), (3.8, 4.0)]
+
+
+def test_a_row_of_the_comparison_has_its_own_model_s_numbers():
+    def row(name: str, sampler: SamplerSpec) -> dict[str, Any]:
+        generator = SimpleNamespace(sampler=sampler, length=1024)
+        knobs = {k: getattr(sampler, k) for k in ("steps", "temperature", "precision")}
+        one: Any = SimpleNamespace(
+            spec=SimpleNamespace(generator=generator), row=lambda: knobs, calls=7.0
+        )
+        return cross_model._row(name, one)
+
+    sharp = SamplerSpec(steps=64, temperature=0.9, precision="float32")
+    plain = SamplerSpec(steps=256)
+    printed = table("cross-model")
+    for name, sampler in (("MDLM-Small", sharp), ("MDLM-Small", plain), ("DUO-DCD", plain)):
+        where = {k: getattr(sampler, k) for k in ("steps", "temperature", "precision")}
+        [said] = printed.records(model=name, **where)
+        told = row(name, sampler)
+        assert (told["paper"], told["paper_entropy"]) == (said["perplexity"], said["entropy"])
+    assert row("DUO", sharp)["paper"] is None
+    causal = SamplerSpec(name="autoregressive", steps=0)
+    assert row("GPT-2", causal)["paper"] == 31.3

@@ -27,6 +27,7 @@ from strop.stats.interval import Interval
 from strop.table import Column, Table
 from strop.verbs import paper
 from strop.verbs.collapse import CEILING, best_pair
+from strop.verbs.cross_model import _asks as overview_asks
 from strop.verbs.sharpened import below_guard
 from strop.verbs.study import STUDIES
 
@@ -379,6 +380,30 @@ def test_the_overview_is_one_command(call: Called, tmp_path: Path) -> None:
     for panel, asked in (("cross-model", {"steps": [4], "n": 8}), ("posterior", {"n": 8})):
         told = json.loads((tmp_path / "o" / panel / "result.json").read_text())["asked"]
         assert {name: told[name] for name in asked} == asked
+
+
+def test_the_panels_of_the_overview_are_refused_before_any_is_drawn(tmp_path: Path) -> None:
+    record = verbs.study.find("overview")
+    asks = overview_asks(record.ask(tmp_path, ["MDLM-Small=a", "DUO=b"], n=64, evaluator="e"))
+    told = {
+        name: (one.sources, one["n"], one.values.get("evaluator")) for name, one in asks.items()
+    }
+    assert told == {
+        "posterior": (("a",), 64, None),
+        "cross-model": (("MDLM-Small=a", "DUO=b"), 64, "e"),
+        "groupeval": (("a",), 64, "e"),
+    }
+    usual = overview_asks(record.ask(tmp_path, ["DUO=b"]))
+    assert [one["n"] for one in usual.values()] == [512, 40, 128]
+    evaluators = [usual[name]["evaluator"] for name in ("cross-model", "groupeval")]
+    assert evaluators == ["gpt2-large", "gpt2"]
+    assert usual["posterior"].sources == (paper.PUBLIC,)
+    with pytest.raises(UserError, match="groups of eight"):
+        record.ask(tmp_path, smoke=True, n=3)
+    with pytest.raises(UserError, match="named and placed"):
+        record.ask(tmp_path, ["odd"])
+    with pytest.raises(UserError, match="no such evaluator"):
+        verbs.run("overview", out=tmp_path / "x", smoke=True, evaluator="no/such/one")
 
 
 @pytest.mark.slow

@@ -173,6 +173,13 @@ def test_what_is_true_of_a_pair_is_settled_beforehand(violations, modes, half, r
     assert measured.truth_of(b, a) == mirror.get(right, right)
 
 
+def test_a_verdict_is_right_wrong_or_says_nothing():
+    assert measured.outcome("better", "better") == measured.outcome("mixed", "mixed") == "right"
+    assert measured.outcome("better", "mixed") == measured.outcome("better", "worse") == "wrong"
+    assert measured.outcome("cannot tell", "better") == "cannot tell"
+    assert measured.outcome("better", "close") == "better"
+
+
 def test_verdicts_of_compare_are_counted_by_what_is_true(tmp_path):
     result = run(
         "truth", sources=["perfect"], out=tmp_path / "c", smoke=True, question="compare", n=64
@@ -181,9 +188,7 @@ def test_verdicts_of_compare_are_counted_by_what_is_true(tmp_path):
     assert [(one["a"], one["b"]) for one in pairs] == [(0, 1), (0, 2), (1, 2)]
     for one in pairs:
         assert one["truth"] == measured.truth_of(rows[one["a"]], rows[one["b"]])
-        sure = one["said"] != "cannot tell" and one["truth"] != "close"
-        how = "right" if one["said"] == one["truth"] else "wrong"
-        assert one["how"] == (how if sure else one["said"])
+        assert one["how"] == measured.outcome(one["said"], one["truth"])
     told = " ".join(result.facts["answer"])
     assert sum(int(n) for n in re.findall(r": (\d+) pairs", told)) == 3
     # outputs of the frontiers are not those of the truth
@@ -272,6 +277,10 @@ def test_models_are_asked_what_they_can_do(small, tmp_path):
     causal = run("truth", out=tmp_path / "c", sources=["causal"], question="leak", n=2, pools=pools)
     assert [row["temperature"] for row in causal.table.rows] == [1.0, 0.8, 0.6]
     assert all(row["calls"] == 96 for row in causal.table.rows)
+    asked = {"question": "orders", "language": small, "n": 2, "steps": [64]}
+    for model, cells in (("leaky", 1), ("perfect", 3)):
+        rows = run("truth", out=tmp_path / model, sources=[model], **asked).table.rows
+        assert len(list(rows)) == cells
 
 
 def test_ranks_are_scipys_ties_included():

@@ -95,8 +95,8 @@ def read_checkpoint(
     """
     if weights not in (None, "ema", "raw"):
         raise unknown_name("choice of weights", str(weights), ["ema", "raw"])
-    found = source if isinstance(source, Located) else locate(source, revision)
-    return _read_path(found.source, found.path, weights, found.revision)
+    located = source if isinstance(source, Located) else locate(source, revision)
+    return _read_path(located.source, located.path, weights, located.revision)
 
 
 def locate(source: str | os.PathLike[str], revision: str | None) -> Located:
@@ -175,12 +175,15 @@ def _read_path(
     source: str, path: Path, weights: Literal["ema", "raw"] | None, revision: str | None
 ) -> Checkpoint:
     file = _weights_file(path) if path.is_dir() else path
-    beside = _config_beside(file)
-    config, family = flat_config(beside, file.parent / "config.json"), family_of_config(beside)
+    said = file.parent / "config.json"
+    with opening(said):
+        exists = said.exists()
+    beside = read_json_object(said) if exists else {}
+    config, family = flat_config(beside, said), family_of_config(beside)
     if file.suffix.lower() in _TORCH:
         kind = weights or "ema"
-        tensors, own, said, modules = _read_training_file(file, kind)
-        config, family, files = {**config, **own}, said or family, [file]
+        tensors, own, named, modules = _read_training_file(file, kind)
+        config, family, files = {**config, **own}, named or family, [file]
     elif file.suffix.lower() == ".safetensors" or file.name == hub.INDEX:
         shards = hub.shard_names(file) if file.name == hub.INDEX else [file.name]
         files = [file.parent / name for name in shards]
@@ -238,8 +241,8 @@ def _weights_file(directory: Path) -> Path:
     canonical = [name for name in (hub.WEIGHTS, hub.INDEX) if name in names]
     if not canonical:
         refuse_training_run(directory)
-    found = canonical or [n for n in names if Path(n).suffix.lower() in _SUFFIXES]
-    if not found:
+    weights = canonical or [n for n in names if Path(n).suffix.lower() in _SUFFIXES]
+    if not weights:
         raise UserError(
             "The directory holds no weights.",
             where=directory,
@@ -248,22 +251,15 @@ def _weights_file(directory: Path) -> Path:
             + ", ".join(_SUFFIXES),
             fix="check the path, or finish the download",
         )
-    if len(found) > 1:
+    if len(weights) > 1:
         raise UserError(
             "The directory holds several weight files.",
             where=directory,
-            got=few(found),
+            got=few(weights),
             expected="one",
-            fix=f"pass the file itself: {directory / found[0]}",
+            fix=f"pass the file itself: {directory / weights[0]}",
         )
-    return directory / found[0]
-
-
-def _config_beside(file: Path) -> dict[str, Any]:
-    path = file.parent / "config.json"
-    with opening(path):
-        exists = path.exists()
-    return read_json_object(path) if exists else {}
+    return directory / weights[0]
 
 
 def _read_safetensors(files: list[Path]) -> dict[str, Tensor]:

@@ -41,9 +41,13 @@ def didi_modules(
     tensors: dict[str, Tensor], where: Path, weights: Literal["ema", "raw"]
 ) -> tuple[dict[str, Tensor], Modules]:
     """The student (averaged, or as trained) of a whole state dict, and the networks besides."""
-    found = modules_of(tensors)
+    networks: Modules = {}
+    for key, tensor in tensors.items():
+        network, dot, rest = key.partition(".")
+        if dot:  # a single tensor beside them, such as a running mean, is no network
+            networks.setdefault(network, {})[rest] = tensor
     name = "student_ema" if weights == "ema" else "backbone"
-    if name not in found:
+    if name not in networks:
         other = "backbone" if weights == "ema" else "student_ema"
         choice = "raw" if weights == "ema" else "ema"
         raise UserError(
@@ -51,12 +55,12 @@ def didi_modules(
             if weights == "ema"
             else "The checkpoint holds no student as it was trained, only its average.",
             where=where,
-            got=f"the networks {few(list(found))}",
+            got=f"the networks {few(list(networks))}",
             expected=f"keys that start with '{name}.'",
-            fix=f"ask for `weights={choice}`" if other in found else "check that it is complete",
+            fix=f"ask for `weights={choice}`" if other in networks else "check that it is complete",
         )
     places = {DISCRIMINATOR: "discriminator", BASE: "backbone"}
-    return found[name], {ours: found[its] for ours, its in places.items() if its in found}
+    return networks[name], {k: networks[its] for k, its in places.items() if its in networks}
 
 
 BUFFER = "rotary_emb.inv_freq"
@@ -88,19 +92,6 @@ def backbone_only(tensors: dict[str, Tensor], where: Path, *, bare: bool) -> dic
             stacklevel=2,
         )
     return {k.removeprefix(prefix): v for k, v in tensors.items() if k.startswith(prefix)}
-
-
-def modules_of(tensors: dict[str, Tensor]) -> dict[str, dict[str, Tensor]]:
-    """The networks of a file that holds several, by name, with bare keys.
-
-    A single tensor beside them, such as a running mean, is no network and is left out.
-    """
-    modules: dict[str, dict[str, Tensor]] = {}
-    for key, tensor in tensors.items():
-        name, dot, rest = key.partition(".")
-        if dot:
-            modules.setdefault(name, {})[rest] = tensor
-    return modules
 
 
 Sizes = dict[str, tuple[int, ...]]
@@ -347,14 +338,14 @@ def _check_vocabulary(checkpoint: Checkpoint, shape: DiTShape) -> None:
 
 def check_tensors(tensors: dict[str, Tensor], wanted: Sizes, where: Path, shape: DiTShape) -> None:
     """Refuse a network whose tensors are not the wanted ones, or not finite numbers."""
-    sizes = {key: tuple(one.shape) for key, one in tensors.items() if key != BUFFER}
+    sizes = {key: tuple(tensor.shape) for key, tensor in tensors.items() if key != BUFFER}
     whole = [f"{k} ({t.dtype})" for k, t in tensors.items() if not t.is_floating_point()]
-    found = unlike(sizes, wanted, {"not floating point": whole})
-    if found:
+    different = unlike(sizes, wanted, {"not floating point": whole})
+    if different:
         raise UserError(
             "The checkpoint's tensors are not those of a diffusion transformer of this shape.",
             where=where,
-            got=found,
+            got=different,
             expected=f"{len(wanted)} tensors for {shape.n_blocks} blocks of width "
             f"{shape.hidden_dim} and a vocabulary of {shape.vocab_size}",
             fix="check that the file is complete and of the family it is taken for",

@@ -146,11 +146,11 @@ def flat_config(content: Any, where: Path) -> dict[str, Any]:
     """The known fields of a configuration, under the hub's names and checked for their kind."""
     fallback: dict[str, Any] = {}
     for level in levels(content):
-        found = _at_level(level, where)
+        fields = _at_level(level, where)
         # All fields come from one level, so that two models in one file are never mixed.
-        if any(name in found for name in _COUNTS):
-            return found
-        fallback = fallback or found
+        if any(name in fields for name in _COUNTS):
+            return fields
+        fallback = fallback or fields
     return fallback
 
 
@@ -169,16 +169,16 @@ def levels(content: Any) -> list[Any]:
 
 
 def _at_level(level: Any, where: Path) -> dict[str, Any]:
-    found = {}
+    fields = {}
     for name, paths in _PATHS.items():
         for path in paths:
             value = placeholder_value(level, *path)
             # "${...}" is a reference within the training configuration, not a value.
             if value is None or (isinstance(value, str) and value.startswith("${")):
                 continue
-            found[name] = _checked(name, value, where, ".".join(path))
+            fields[name] = _checked(name, value, where, ".".join(path))
             break
-    return found
+    return fields
 
 
 def _checked(name: str, value: Any, where: Path, label: str) -> Any:

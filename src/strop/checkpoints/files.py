@@ -46,11 +46,11 @@ def opening(path: Path) -> Iterator[None]:
 
 def refuse_pipes(path: Path) -> None:
     """Refuse what is no file, and a directory with such an entry: reading could wait for ever."""
-    for one in [path, *path.iterdir()] if path.is_dir() else [path]:
-        if one.exists() and not (one.is_file() or one.is_dir()):
+    for entry in [path, *path.iterdir()] if path.is_dir() else [path]:
+        if entry.exists() and not (entry.is_file() or entry.is_dir()):
             raise UserError(
                 "This is a pipe or a device, not a file.",
-                where=one,
+                where=entry,
                 fix="remove it, or put a file with its content in its place",
             )
 

@@ -37,17 +37,17 @@ def load_foreign(kind: str, directory: str | os.PathLike[str], **options: Any) -
     A checkpoint whose architecture the library has itself is read by the library's own class, also
     if it brings another; one that cannot do without its own code is refused.
     """
-    place = Path(directory)
+    folder = Path(directory)
     try:
         with quiet():
-            return getattr(library(), kind).from_pretrained(str(place), **{**options, **FIXED})
+            return getattr(library(), kind).from_pretrained(str(folder), **{**options, **FIXED})
     except ValueError as error:
-        wanted = _own_code(place) if "trust_remote_code" in str(error) else []
+        wanted = _own_code(folder) if "trust_remote_code" in str(error) else []
         if not wanted:
             raise
         raise UserError(
             "This checkpoint asks for code of its own to be run, and strop runs none.",
-            where=place,
+            where=folder,
             got="; ".join(wanted)[:300],
             expected="an architecture and a tokenizer that transformers has itself",
             fix="upgrade transformers, which may know the architecture by now, "
@@ -63,13 +63,13 @@ def empty_foreign(kind: str, config: Any) -> Any:
 
 def _own_code(place: Path) -> list[str]:
     """What a checkpoint would have run, by the files that say so."""
-    found = []
+    claims = []
     for name in ("config.json", "tokenizer_config.json"):
-        said = read_json_object(place / name).get(ASKS) if (place / name).is_file() else None
-        if said:
-            classes = said.values() if isinstance(said, dict) else [said]
-            found.append(f"{name}: {ASKS} names {', '.join(map(str, classes))}")
-    return found
+        named = read_json_object(place / name).get(ASKS) if (place / name).is_file() else None
+        if named:
+            classes = named.values() if isinstance(named, dict) else [named]
+            claims.append(f"{name}: {ASKS} names {', '.join(map(str, classes))}")
+    return claims
 
 
 @contextmanager

@@ -38,10 +38,10 @@ def fetch(repo: str, revision: str | None, more: Sequence[str] = ()) -> Path:
 
     `more` names further files that are fetched where the repository has them.
     """
-    found = _weights(repo, revision)
+    weights = _weights(repo, revision)
     # The branch may move while we read: everything else comes from the commit found first.
-    commit = found.parent.name
-    for name in shard_names(found) if found.name == INDEX else []:
+    commit = weights.parent.name
+    for name in shard_names(weights) if weights.name == INDEX else []:
         if _file(repo, name, commit) is None:
             raise UserError(
                 "The hub repository lacks a part of its weights.",
@@ -50,7 +50,7 @@ def fetch(repo: str, revision: str | None, more: Sequence[str] = ()) -> Path:
                 expected=f"every file that {INDEX} names",
             )
     _fetch_optional(repo, commit, (*_OPTIONAL, *more))
-    return found.parent
+    return weights.parent
 
 
 def config_of(repo: str, revision: str | None) -> Path | None:
@@ -61,21 +61,21 @@ def config_of(repo: str, revision: str | None) -> Path | None:
 def _weights(repo: str, revision: str | None) -> Path:
     """The weights file, or the index of sharded weights."""
     try:
-        found = _file(repo, WEIGHTS, revision) or _file(repo, INDEX, revision)
+        weights = _file(repo, WEIGHTS, revision) or _file(repo, INDEX, revision)
     except UserError as error:
         # A cache filled by another tool does not remember which files the repository lacks.
         cached = _cached(repo, INDEX, revision) if _unreachable(error) else None
         if not cached:
             raise
         return Path(cached)
-    if found is None:
+    if weights is None:
         raise UserError(
             "The hub repository has no weights in safetensors format.",
             where=_label(repo, revision),
             expected=f"{WEIGHTS} or {INDEX}",
             fix=f"download its weights by hand ({_by_hand(repo, revision)}) and pass the file",
         )
-    return found
+    return weights
 
 
 def _fetch_optional(repo: str, commit: str, names: Sequence[str]) -> None:

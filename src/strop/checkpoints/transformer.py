@@ -180,12 +180,12 @@ def stored_sizes(files: Iterable[Path]) -> Sizes:
 
 def check_sizes(stored: Sizes, wanted: Sizes, where: Path) -> None:
     """Refuse weights whose tensors are not those that the configuration asks for."""
-    found = unlike(stored, wanted)
-    if found:
+    different = unlike(stored, wanted)
+    if different:
         raise UserError(
             "The checkpoint's tensors are not those that its configuration asks for.",
             where=where,
-            got=found,
+            got=different,
             expected=f"{len(wanted)} tensors",
             fix="check that all files are there and that config.json belongs to them",
         )

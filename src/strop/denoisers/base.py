@@ -38,34 +38,20 @@ NEG_INFINITY = -1_000_000.0
 class Model(Protocol):
     """What every generator is made from, whatever its sampler asks of it."""
 
-    @property
-    def spec(self) -> CheckpointSpec:
-        """What this model computes; part of the generator's identity."""
-        ...
-
-    @property
-    def source(self) -> str:
-        """Where it came from, as the user wrote it; provenance, not identity."""
-        ...
-
-    @property
-    def vocab_size(self) -> int:
-        """Classes of the output, the mask included where there is one."""
-        ...
+    spec: CheckpointSpec
+    """What this model computes; part of the generator's identity."""
+    source: str
+    """Where it came from, as the user wrote it; provenance, not identity."""
+    vocab_size: int
+    """Classes of the output, the mask included where there is one."""
+    length: int
+    """The longest sequence it knows, and the default one of a denoiser."""
+    device: torch.device
+    """Where ids and states live."""
 
     @property
     def mask_id(self) -> int | None:
         """The class that means "not yet revealed"; None where nothing is ever masked."""
-        ...
-
-    @property
-    def length(self) -> int:
-        """The longest sequence it knows, and the default one of a denoiser."""
-        ...
-
-    @property
-    def device(self) -> torch.device:
-        """Where ids and states live."""
         ...
 
     @property
@@ -86,15 +72,10 @@ def in_one_line(self: Any) -> str:
 class CausalModel(Model, Protocol):
     """log p(next token | tokens before it), with a memory of what it has read."""
 
-    @property
-    def start_id(self) -> int:
-        """The token that every sequence begins with."""
-        ...
-
-    @property
-    def default_length(self) -> int:
-        """The length of an output when none is asked for."""
-        ...
+    start_id: int
+    """The token that every sequence begins with."""
+    default_length: int
+    """The length of an output when none is asked for."""
 
     def read(self, ids: Tensor, memory: Any) -> tuple[Tensor, Any]:
         """Read `ids` [B, n] after what `memory` holds (None: nothing).
@@ -122,10 +103,8 @@ class Denoiser(Model, Protocol):
         """
         ...
 
-    @property
-    def time_conditioned(self) -> bool:
-        """Whether `hidden` depends on sigma; if not, sigma may be None."""
-        ...
+    time_conditioned: bool
+    """Whether `hidden` depends on sigma; if not, sigma may be None."""
 
     def hidden(self, ids: Tensor, sigma: Tensor | None) -> Tensor:
         """States [B, L, ...] of the sequences `ids` [B, L] at noise levels `sigma` [B]."""
@@ -213,6 +192,20 @@ def all_logits(denoiser: Denoiser, ids: Tensor, sigma: Tensor | None) -> Tensor:
     )
 
 
+def exact_spec(
+    family: str, sha256: str, length: int, mask_id: int, **more: float
+) -> CheckpointSpec:
+    """Of a law that is its own weights; the mask is the token after its last."""
+    return CheckpointSpec(
+        family=family,
+        sha256=sha256,
+        weights="exact",
+        shape={"vocab_size": mask_id + 1, "length": length, "mask_id": mask_id, **more},
+        network_dtype="float64",
+        normalisation_dtype="float64",
+    )
+
+
 class Timeless:
     """What denoisers have in common that predict tokens at masks and see no noise level."""
 
@@ -285,10 +278,8 @@ class BlockDenoiser(Denoiser, Protocol):
         """The block that it was trained with."""
         ...
 
-    @property
-    def shifted(self) -> bool:
-        """Whether the state before a position scores it; else its own does."""
-        ...
+    shifted: bool
+    """Whether the state before a position scores it; else its own does."""
 
     def advance(
         self, ids: Tensor, memory: Any, *, block: int, keep: int, seen: Tensor | None = None

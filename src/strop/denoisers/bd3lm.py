@@ -148,7 +148,8 @@ class BD3LM(MDLM):
         if seen is not None:
             mask = mask & seen[:, None, None, : len(number)]
         sight = BlockSight(mask, memory)
-        states = self.network.features(ids, self._still(ids), self.dtype, sight)
+        still = torch.zeros(len(ids), device=ids.device)
+        states = self.network.features(ids, still, self.dtype, sight)
         kept = [(k[..., :keep, :], v[..., :keep, :]) for k, v in sight.seen] if keep else []
         return states, KeptBlocks(kept)
 
@@ -156,9 +157,6 @@ class BD3LM(MDLM):
     def logits(self, hidden: Tensor, sequence: Tensor, position: Tensor) -> Tensor:
         """The head at the rows asked for, in float32."""
         return self.network.head(hidden[sequence, position], self.dtype).float()
-
-    def _still(self, ids: Tensor) -> Tensor:
-        return torch.zeros(len(ids), device=ids.device)
 
 
 def layout(shape: DiTShape, block: int = RELEASED_BLOCKS[0]) -> Layout:

@@ -128,14 +128,14 @@ class Bidirectional(TransformerDenoiser):
             position = columns - starts[:, None]
             seen = first + ids.shape[1] if slots is None else slots.reach or ids.shape[1]
             mask = (torch.arange(seen, device=ids.device) >= starts[:, None]).long()
-        found = self.network.base_model(
+        output = self.network.base_model(
             input_ids=ids,
             attention_mask=mask,
             position_ids=position,
             past_key_values=slots,
             use_cache=slots is not None,
         )
-        return found.last_hidden_state.to(ids.device)
+        return output.last_hidden_state.to(ids.device)
 
 
 def _check_window(ids: Tensor, start: int, memory: KeysAndValues, keep: Keep) -> None:
@@ -185,22 +185,18 @@ class BlockCausal(TransformerDenoiser):
             # A query that sees nothing would be no number; nobody sees what it computes.
             own = columns[first:, None] == columns
             mask = mask | (own & ~mask.any(-1, keepdim=True))
-        found = self.network.base_model(
+        mask = mask.expand(len(ids), -1, -1, -1)
+        if self.network.config._attn_implementation == "eager":  # adds, where sdpa selects
+            dtype = self.network.get_input_embeddings().weight.dtype
+            added = torch.zeros(mask.shape, dtype=dtype, device=mask.device)
+            mask = added.masked_fill(~mask, torch.finfo(dtype).min)
+        output = self.network.base_model(
             input_ids=ids,
-            attention_mask=self._usable(mask.expand(len(ids), -1, -1, -1)),
+            attention_mask=mask,
             position_ids=columns[None, first:],
             past_key_values=slots,
             use_cache=slots is not None,
         )
         if slots is not None:
             slots.done()
-        return found.last_hidden_state.to(ids.device), slots
-
-    def _usable(self, mask: Tensor) -> Tensor:
-        """The mask as the attention kernel takes it: eager attention adds, sdpa selects."""
-        if self.network.config._attn_implementation != "eager":
-            return mask
-        dtype = self.network.get_input_embeddings().weight.dtype
-        return torch.zeros(mask.shape, dtype=dtype, device=mask.device).masked_fill(
-            ~mask, torch.finfo(dtype).min
-        )
+        return output.last_hidden_state.to(ids.device), slots

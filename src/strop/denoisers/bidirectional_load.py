@@ -160,8 +160,11 @@ class Release:
         files = weight_files(directory)
         if "quantization_config" not in config:  # packed weights have sizes of their own
             check_sizes(stored_sizes(files), self.sizes(shape), directory)
-        codec = _codec(self, directory, shape)
-        network = _network(self, shape, directory, options, place)
+        if self.codec is not None and not (directory / "tokenizer.json").is_file():
+            codec = self.codec(directory, shape.vocab_size)
+        else:
+            codec = TextCodec.beside(directory, shape.vocab_size, -1)
+        network = self._network(shape, directory, options, place)
         spec = spec_of(self.family, files, asdict(shape), options)
         if options.placed and place.type != "meta":
             place = first_device(network)
@@ -176,6 +179,24 @@ class Release:
         if place.type != "meta":
             _check_both_ways(model)
         return model
+
+    def _network(
+        self, shape: TransformerShape, directory: Path, options: LoadOptions, place: torch.device
+    ) -> Any:
+        fields = {
+            **decoder_config(shape),
+            "rope_parameters": {"rope_type": "default", "rope_theta": shape.rope_theta},
+            "is_causal": False,
+            **dict.fromkeys(("bos_token_id", "eos_token_id", "pad_token_id")),
+            **self.network(shape),
+        }
+        config = getattr(library(), f"{self.architecture}Config")(**fields)
+        name = f"{self.architecture}ForCausalLM"
+        if place.type == "meta":  # the sizes in the files have been compared with these
+            with torch.device("meta"):
+                return getattr(library(), name)(config)
+        own = {"config": config, "key_mapping": dict(self.renaming) or None}
+        return load_network(name, directory, options, place, f"{self.family} checkpoint", **own)
 
     def written(self, shape: TransformerShape, eos_id: int) -> dict[str, Any]:
         """A checkpoint's config.json."""
@@ -226,38 +247,6 @@ def first_device(network: Any) -> torch.device:
     if embedding.weight.device.type != "meta" or execution is None:
         return embedding.weight.device
     return torch.device(f"cuda:{execution}" if isinstance(execution, int) else execution)
-
-
-def _network(
-    release: Release,
-    shape: TransformerShape,
-    directory: Path,
-    options: LoadOptions,
-    place: torch.device,
-) -> Any:
-    fields = {
-        **decoder_config(shape),
-        "rope_parameters": {"rope_type": "default", "rope_theta": shape.rope_theta},
-        "is_causal": False,
-        "bos_token_id": None,
-        "eos_token_id": None,
-        "pad_token_id": None,
-        **release.network(shape),
-    }
-    config = getattr(library(), f"{release.architecture}Config")(**fields)
-    name = f"{release.architecture}ForCausalLM"
-    if place.type == "meta":  # the sizes in the files have been compared with these
-        with torch.device("meta"):
-            return getattr(library(), name)(config)
-    renaming = dict(release.renaming) or None
-    kind = f"{release.family} checkpoint"
-    return load_network(name, directory, options, place, kind, config=config, key_mapping=renaming)
-
-
-def _codec(release: Release, directory: Path, shape: TransformerShape) -> TextCodec | None:
-    if release.codec is not None and not (directory / "tokenizer.json").is_file():
-        return release.codec(directory, shape.vocab_size)
-    return TextCodec.beside(directory, shape.vocab_size, -1)
 
 
 def _end(config: Mapping[str, Any], known: Sequence[int], vocab_size: int) -> int | None:

@@ -79,12 +79,12 @@ def load_causal(found: Located, loading: Loading) -> CausalLM:
     directory = directory_of(found)
     files = weight_files(directory)
     network = _network(directory, dtype, empty=device.type == "meta")
-    config, said = network.config.get_text_config(), read_json_object(directory / CONFIG)
+    config, stored = network.config.get_text_config(), read_json_object(directory / CONFIG)
     shape: dict[str, int | float | bool] = {
         "vocab_size": config.vocab_size,
         "length": getattr(config, "max_position_embeddings", None) or UNLIMITED,
         "start_id": _start(directory, config),
-        "config": hashed({k: v for k, v in said.items() if not k.endswith(_BOOKKEEPING)}),
+        "config": hashed({k: v for k, v in stored.items() if not k.endswith(_BOOKKEEPING)}),
     }
     sha256 = found.sha256 or sha256_of_all(files)
     spec = CheckpointSpec(family="ar", sha256=sha256, shape=shape, network_dtype=dtype)
@@ -125,9 +125,9 @@ def _network(directory: Path, dtype: str, *, empty: bool) -> Any:
 def _start(directory: Path, config: Any) -> int:
     """The beginning-of-text token, else the end-of-text token."""
     for name in ("bos_token_id", "eos_token_id"):
-        for found in _ids(config, name)[:1]:
-            if 0 <= found < config.vocab_size:
-                return found
+        for token in _ids(config, name)[:1]:
+            if 0 <= token < config.vocab_size:
+                return token
     raise UserError(
         "Nothing says which token a text begins with.",
         where=directory / CONFIG,
@@ -138,6 +138,6 @@ def _start(directory: Path, config: Any) -> int:
 
 def _ids(config: Any, name: str) -> list[int]:
     """What a configuration says there: an id, or several."""
-    found = getattr(config, name, None)
-    several = found if isinstance(found, (list, tuple)) else [found]
-    return [one for one in several if isinstance(one, int)]
+    value = getattr(config, name, None)
+    several = value if isinstance(value, (list, tuple)) else [value]
+    return [token for token in several if isinstance(token, int)]

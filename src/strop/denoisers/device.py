@@ -159,7 +159,7 @@ def free_bytes(device: torch.device) -> int | None:
     if device.type == "cuda":
         kept = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
         return torch.cuda.mem_get_info(device)[0] + kept
-    known = [one for one in (_free_here(), left_in_container()) if one is not None]
+    known = [free for free in (_free_here(), left_in_container()) if free is not None]
     return min(known, default=None)
 
 
@@ -179,17 +179,17 @@ def _free_here() -> int | None:
 
 def left_in_container() -> int | None:
     """Bytes up to the nearest limit; None where there is none, or nobody says."""
-    found = []
+    limits = []
     try:
         for line in OWN.read_text().splitlines():
             _, kinds, path = line.split(":", 2)
             if kinds == "":
-                found += _left(ROOT, path, SECOND)
+                limits += _left(ROOT, path, SECOND)
             elif "memory" in kinds.split(","):
-                found += _left(ROOT / "memory", path, FIRST)
+                limits += _left(ROOT / "memory", path, FIRST)
     except (OSError, ValueError):
         return None
-    return min(found, default=None)
+    return min(limits, default=None)
 
 
 def _left(root: Path, path: str, names: tuple[str, str, str]) -> Iterator[int]:

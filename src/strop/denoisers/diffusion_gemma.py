@@ -125,10 +125,10 @@ class DiffusionGemma:
             seen = torch.cat([past, seen], 1)
         total = memory.length + ids.shape[1]
         position = torch.arange(memory.length, total, device=ids.device)[None]
-        found = text(
+        output = text(
             input_ids=ids, attention_mask=seen, position_ids=position, past_key_values=memory.cache
         )
-        return CanvasMemory(found.past_key_values, total, seen, found.last_hidden_state)
+        return CanvasMemory(output.past_key_values, total, seen, output.last_hidden_state)
 
     @torch.no_grad()
     def denoise(self, canvas: Tensor, memory: CanvasMemory, before: Tensor | None) -> Tensor:
@@ -194,7 +194,7 @@ def load_diffusion_gemma(found: Located, loading: Loading) -> DiffusionGemma:
         source=pinned(found),
         codec=TextCodec.beside(directory, int(shape["vocab_size"]), -1),
         device=first_device(network) if placed else loading.device,
-        ends=tuple(one for one in (ends if isinstance(ends, list) else [ends]) if one is not None),
+        ends=tuple(end for end in (ends if isinstance(ends, list) else [ends]) if end is not None),
         pad_id=pad if type(pad) is int else None,
     )
 
@@ -305,13 +305,13 @@ def layout(shape: DiTShape) -> Layout:
         "text_config": text,
         "vision_config": vision,
     }
-    made = library().AutoConfig.for_model(**config)
+    settings = library().AutoConfig.for_model(**config)
     with torch.device("meta"):
-        network = getattr(library(), CLASS)(made)
+        network = getattr(library(), CLASS)(settings)
     sizes = {key: tuple(one.shape) for key, one in network.state_dict().items() if _stored(key)}
     asked = {"eos_token_id": [end], "pad_token_id": pad}
-    said = {GENERATION: json.dumps(asked, indent=2)}
-    return Layout(config, sizes, texts={**said, **(files if texts else {})})
+    texts_beside = {GENERATION: json.dumps(asked, indent=2)}
+    return Layout(config, sizes, texts={**texts_beside, **(files if texts else {})})
 
 
 def _stored(key: str) -> bool:

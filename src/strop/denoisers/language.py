@@ -20,7 +20,7 @@ from torch import Tensor
 from strop.checkpoints.checkpoint import Located
 from strop.checkpoints.family import chosen_family
 from strop.checkpoints.files import read_json_object
-from strop.denoisers.base import Timeless
+from strop.denoisers.base import Timeless, exact_spec
 from strop.denoisers.device import upload
 from strop.denoisers.load import Loading
 from strop.denoisers.tokenizer import TextCodec
@@ -30,7 +30,6 @@ from strop.language.grammar import PRESETS
 from strop.language.law import MASK, joined
 from strop.language.reading import remember
 from strop.records.record import Setting
-from strop.spec.generator import CheckpointSpec
 
 SETTINGS = {
     "leak": Setting("the share of a word at a random place", 0.0),
@@ -63,19 +62,8 @@ class LanguageDenoiser(Timeless):
         self.length, self.mask_id = language.length, language.mask_id
         self.vocab_size = self.mask_id + 1
         self.codec = LanguageCodec(language)
-        self.spec = CheckpointSpec(
-            family="language",
-            sha256=language.grammar.sha256,
-            weights="exact",
-            shape={
-                "vocab_size": self.vocab_size,
-                "length": self.length,
-                "mask_id": self.mask_id,
-                **values,
-            },
-            network_dtype="float64",
-            normalisation_dtype="float64",
-        )
+        sha256 = language.grammar.sha256
+        self.spec = exact_spec("language", sha256, self.length, self.mask_id, **values)
         position, law = language.features
         order = np.argsort(position, kind="stable")
         counts = np.bincount(position, minlength=self.length)
@@ -108,8 +96,8 @@ class LanguageDenoiser(Timeless):
         if self.near > 0:
             weights = weights + self.near * self.believed.weights(rows, alone=True)
         padded = np.concatenate([weights, np.zeros((1, len(rows)))])
-        found = padded[self._index[: ids.shape[1]]].transpose(2, 0, 1)
-        return upload(np.ascontiguousarray(found), self.device)
+        gathered = padded[self._index[: ids.shape[1]]].transpose(2, 0, 1)
+        return upload(np.ascontiguousarray(gathered), self.device)
 
     def logits(self, hidden: Tensor, sequence: Tensor, position: Tensor) -> Tensor:
         """Logarithms of the laws; the mask column is zero and SUBS rules it out."""

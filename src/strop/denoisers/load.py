@@ -82,7 +82,7 @@ class LoadRecipe:
     def model(self, device: str) -> Model:
         """Load it once more, on a device."""
         names = ("revision", "weights", "family", "dtype", "load")
-        return load_model(self.source, device=device, **{one: getattr(self, one) for one in names})
+        return load_model(self.source, device=device, **{key: getattr(self, key) for key in names})
 
 
 _SHARED = "strop.denoisers.load:load_transformer"

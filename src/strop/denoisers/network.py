@@ -33,16 +33,11 @@ class NetworkDenoiser:
         device: torch.device | str = "cpu",
     ) -> None:
         shape: DiTShape = network.shape
-        self.network = network.to(device).eval().requires_grad_(False)
-        cast_products(self.network, product_dtype(spec.network_dtype))
-        self.spec = spec
-        self.source = source
-        self.codec = codec
-        self.device = torch.device(device)
         self.dtype = product_dtype(spec.network_dtype)
-        self.vocab_size = shape.vocab_size
-        self.mask_id = shape.mask_id
-        self.length = shape.length
+        self.network = network.to(device).eval().requires_grad_(False)
+        cast_products(self.network, self.dtype)
+        self.spec, self.source, self.codec, self.device = spec, source, codec, torch.device(device)
+        self.vocab_size, self.mask_id, self.length = shape.vocab_size, shape.mask_id, shape.length
         self.time_conditioned = shape.time_conditioning
 
     @classmethod

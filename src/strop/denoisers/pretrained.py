@@ -86,10 +86,10 @@ def load_options(load: Mapping[str, Any] | None, dtype: str) -> LoadOptions:
     adapter = passed.pop("adapter", None)
     directory = None if adapter is None else _adapter(adapter)
     kept = {k: v for k, v in passed.items() if k not in _PLACES and v != _DEFAULTS.get(k)}
-    said = {name: _plain(name, value) for name, value in kept.items()}
+    counted = {name: _plain(name, value) for name, value in kept.items()}
     if directory is not None:
-        said["adapter"] = sha256_of_all([directory / name for name in _ADAPTER])
-    return LoadOptions(dtype, passed, directory, hashed(said) if said else None)
+        counted["adapter"] = sha256_of_all([directory / name for name in _ADAPTER])
+    return LoadOptions(dtype, passed, directory, hashed(counted) if counted else None)
 
 
 def _dtype(asked: Any, given: str) -> str:
@@ -124,9 +124,9 @@ def _adapter(source: Any) -> Path:
 
 def _plain(name: str, value: Any) -> Any:
     """An option as data that can be hashed; transformers' own objects can say theirs."""
-    said = value.to_dict() if hasattr(value, "to_dict") else value
+    plain = value.to_dict() if hasattr(value, "to_dict") else value
     try:
-        json.dumps(said)
+        json.dumps(plain)
     except (TypeError, ValueError) as error:
         raise UserError(
             "An option for transformers cannot be written down, so it cannot be part of an id.",
@@ -134,7 +134,7 @@ def _plain(name: str, value: Any) -> Any:
             got=first_line(error),
             expected="text, numbers, true or false, or an object of these",
         ) from error
-    return said
+    return plain
 
 
 CONFIG = "config.json"

@@ -20,7 +20,7 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
-from strop.denoisers.base import Timeless
+from strop.denoisers.base import Timeless, exact_spec
 from strop.denoisers.device import upload
 from strop.denoisers.tokenizer import TextCodec
 from strop.errors import UserError
@@ -84,15 +84,8 @@ class MarkovDenoiser(Timeless):
 
 
 def _exact_spec(family: str, law: NDArray[np.float64], length: int) -> CheckpointSpec:
-    """A law is its own weights; the mask is the token after its last."""
-    return CheckpointSpec(
-        family=family,
-        sha256=hashlib.sha256(np.ascontiguousarray(law).tobytes()).hexdigest(),
-        weights="exact",
-        shape={"vocab_size": len(law) + 1, "length": length, "mask_id": len(law)},
-        network_dtype="float64",
-        normalisation_dtype="float64",
-    )
+    sha256 = hashlib.sha256(np.ascontiguousarray(law).tobytes()).hexdigest()
+    return exact_spec(family, sha256, length, len(law))
 
 
 def _powers(kernel: NDArray[np.float64], length: int) -> NDArray[np.float64]:

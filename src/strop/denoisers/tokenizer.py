@@ -144,8 +144,8 @@ class TextCodec:
     def encode_all(self, texts: Sequence[str]) -> list[list[int]]:
         """The ids of many texts, on all cores."""
         with _ending(self._source):
-            found = self._tokenizer.encode_batch(texts, add_special_tokens=False)
-        return [one.ids for one in found]
+            encodings = self._tokenizer.encode_batch(texts, add_special_tokens=False)
+        return [encoding.ids for encoding in encodings]
 
     def id_of(self, token: str) -> int | None:
         """The id of one token by its name, such as a special token's; None if there is none."""
@@ -229,7 +229,7 @@ SPECIAL = re.compile(r"<.+>|\[.+\]")
 def stop_ids(ends: Iterable[int | None], codec: TextCodec | None) -> tuple[int, ...]:
     """The ends of a text that a configuration names, then those of a turn, each once."""
     known = [] if codec is None else [codec.id_of(token) for token in ENDS_OF_TURN]
-    return tuple(dict.fromkeys(one for one in (*ends, *known) if one is not None))
+    return tuple(dict.fromkeys(end for end in (*ends, *known) if end is not None))
 
 
 def end_ids(model: Model) -> tuple[int, ...]:
@@ -237,15 +237,15 @@ def end_ids(model: Model) -> tuple[int, ...]:
     codec = model.codec
     if codec is None:
         return ()
-    found: list[Any] = [*getattr(model, "stop_ids", ())]
+    candidates: list[Any] = [*getattr(model, "stop_ids", ())]
     names = ENDS
     if (directory := codec.directory) is not None:
         names = (*(v for k, v in special_tokens(directory).items() if k == "eos_token"), *ENDS)
         for path in (directory / name for name in CONFIGS):
-            said = read_json_object(path).get("eos_token_id") if path.is_file() else None
-            found += said if isinstance(said, list) else [said]
-    found += [codec.id_of(name) for name in names]
-    known = [one for one in found if type(one) is int and 0 <= one < model.vocab_size]
+            listed = read_json_object(path).get("eos_token_id") if path.is_file() else None
+            candidates += listed if isinstance(listed, list) else [listed]
+    candidates += [codec.id_of(name) for name in names]
+    known = [one for one in candidates if type(one) is int and 0 <= one < model.vocab_size]
     # A response may be cut where the token's text stands, so a word of the language will not do.
     return tuple(one for one in dict.fromkeys(known) if SPECIAL.fullmatch(codec.decode([one])))
 

@@ -43,6 +43,7 @@ from strop.groupeval.scores import (
     TOP,
     JudgedCell,
     PlannedGroups,
+    counted,
     diagnose,
     factors,
     ged,
@@ -99,11 +100,6 @@ def replicate(
     return np.concatenate(found)
 
 
-def _sums(columns: Any, w: Floats) -> Floats:
-    """`columns.T @ w`, one column after another: BLAS would start threads for it."""
-    return np.stack([np.einsum("i,ij->j", column, w) for column in np.asarray(columns, float).T])
-
-
 def ged_replicates(cell: JudgedCell, v: Floats, e: Floats, terms: Terms | None = None) -> Floats:
     """GED under partition weights `v` and output weights `e`, which need not sum to one.
 
@@ -116,7 +112,8 @@ def ged_replicates(cell: JudgedCell, v: Floats, e: Floats, terms: Terms | None =
     terms = terms or _terms(cell)
     w = np.ascontiguousarray(e.T)
     bracket = terms.signs @ _xlogx(terms.members @ w) - terms.singles @ _xlogx(w)
-    weight = _sums(cell.judged, w)
+    # One column after another: BLAS would start threads for a product.
+    weight = np.stack([np.einsum("i,ij->j", c, w) for c in np.asarray(cell.judged, float).T])
     top = TOP / math.log(cell.size) * (bracket * v.T).sum(axis=0)
     return top / (weight * v.T).sum(axis=0)
 
@@ -145,28 +142,22 @@ def _terms(cell: JudgedCell) -> Terms:
             members += [[i for mode in modes for i in mode], *several]
             signs += [(r, 1.0), *[(r, -1.0)] * len(several)]
             singles += [(r, mode[0]) for mode in modes if len(mode) == 1]
-    rows = [k for k, mine in enumerate(members) for _ in mine]
     outputs, partitions = len(cell.outputs), len(cell.partitions)
-    places = [r for r, _ in signs]
+    places = [(k, i, 1.0) for k, rows in enumerate(members) for i in rows]
     return Terms(
-        _sparse(rows, [i for mine in members for i in mine], len(members), outputs),
-        _sparse(places, range(len(signs)), partitions, len(signs), [sign for _, sign in signs]),
-        _sparse([r for r, _ in singles], [i for _, i in singles], partitions, outputs),
+        _sparse(places, len(members), outputs),
+        _sparse([(r, k, sign) for k, (r, sign) in enumerate(signs)], partitions, len(signs)),
+        _sparse([(r, i, 1.0) for r, i in singles], partitions, outputs),
     )
 
 
-def _sparse(
-    rows: Sequence[int],
-    columns: Sequence[int],
-    height: int,
-    width: int,
-    values: Sequence[float] | None = None,
-) -> csr_array:
+def _sparse(places: Sequence[tuple[int, int, float]], height: int, width: int) -> csr_array:
+    """From rows, columns and values."""
     from scipy.sparse import csr_array
 
-    filled = np.ones(len(rows)) if values is None else np.asarray(values, float)
-    places = (np.asarray(rows, np.int64), np.asarray(columns, np.int64))
-    return csr_array((filled, places), shape=(height, width))
+    table = np.array(places, float).reshape(-1, 3)
+    rows, columns = table[:, :2].astype(np.int64).T
+    return csr_array((table[:, 2], (rows, columns)), shape=(height, width))
 
 
 def _modes(cell: JudgedCell, verdict: GroupVerdict) -> list[list[int]]:
@@ -222,7 +213,10 @@ def score(
     for name, planned in judgments.planned.items():
         cell = cells.get(name)
         if cell is None:
-            scores = _nothing(planned)
+            # Asked about without a verdict: no score, and all still open.
+            scores = {"geq": None, "ged": None, **counted(None, planned)}
+            scores["geq_bounds"] = geq_bounds(None, planned)
+            scores["ged_bounds"] = ged_bounds(None, 0, planned)
         elif judgments.by_prompt:
             scores = score_by_prompt(cell, planned)
         else:
@@ -249,44 +243,23 @@ def _scored(
     seed: int,
     told: Callable[[int], None],
 ) -> dict[str, Any]:
-    diversity = ged(cell) if modes else None
-    drawn = replicate(cell, shared, seed=seed, told=told) if modes else None
-    quality = geq_of(cell)
+    diversity, sensitivity, quality = None, None, geq_of(cell)
+    if modes:
+        diversity = ged(cell)
+        drawn = replicate(cell, shared, seed=seed, told=told)
+        # Where most replicates lie; no interval of a value, which may be outside.
+        sensitivity = np.quantile(drawn, [(1 - LEVEL) / 2, (1 + LEVEL) / 2]).tolist()
     return {
         "geq": quality.interval(),
         "geq_interval_mind": mind(cell),
         "geq_variance": None if quality.variance is None else quality.parts,
         "ged": diversity,
-        "ged_weight_sensitivity": None if drawn is None else _middle(drawn),
-        "n_outputs": len(cell.outputs),
-        "n_outputs_above_0": cell.nonzero,
-        "n_groups": len(cell.verdicts),
-        "n_outputs_asked": planned.outputs,
-        "n_groups_asked": planned.groups,
+        "ged_weight_sensitivity": sensitivity,
         "group_size": cell.size,
-        "n_partitions": len(cell.partitions),
+        **counted(cell, planned),
         **diagnose(cell, modes=modes),
         "geq_bounds": geq_bounds(cell, planned),
         "ged_bounds": ged_bounds(diversity, len(cell.verdicts), planned),
-    }
-
-
-def _middle(replicates: Floats) -> list[float]:
-    """Where most replicates lie; no interval of a value, which may be outside."""
-    return np.quantile(replicates, [(1 - LEVEL) / 2, (1 + LEVEL) / 2]).tolist()
-
-
-def _nothing(planned: PlannedGroups) -> dict[str, Any]:
-    """A cell that was asked about and has no verdict: no score, and all still open."""
-    return {
-        "geq": None,
-        "ged": None,
-        "n_outputs": 0,
-        "n_groups": 0,
-        "n_outputs_asked": planned.outputs,
-        "n_groups_asked": planned.groups,
-        "geq_bounds": geq_bounds(None, planned),
-        "ged_bounds": ged_bounds(None, 0, planned),
     }
 
 
@@ -296,11 +269,8 @@ def _nothing(planned: PlannedGroups) -> dict[str, Any]:
 def compare(a: Judgments, b: Judgments) -> dict[str, Any]:
     """B minus A, for the one cell of each, or for every cell that both have by name."""
     check_alike(a, b)
-    cells = a.cells, b.cells
-    rows = [
-        _row(a, b, _cell(a, cells[0], left), _cell(b, cells[1], right))
-        for left, right in _pairs(a, b)
-    ]
+    pairs = _pairs(a, b)
+    rows = [_row(a, b, _cell(a, left), _cell(b, right)) for left, right in pairs]
     return {
         "a": a.source,
         "b": b.source,
@@ -322,24 +292,26 @@ def against_first(judgments: Judgments) -> list[dict[str, Any]]:
 
 
 def _row(a: Judgments, b: Judgments, left: JudgedCell, right: JudgedCell) -> dict[str, Any]:
-    return {
-        "cell_a": left.name,
-        "cell_b": right.name,
-        **(compare_by_prompt(left, right) if a.by_prompt else _apart(left, right, a.modes)),
-        "n_outputs_a": len(left.outputs),
-        "n_outputs_b": len(right.outputs),
-        "n_outputs_above_0_a": left.nonzero,
-        "n_outputs_above_0_b": right.nonzero,
-        "n_groups_a": len(left.verdicts),
-        "n_groups_asked_a": a.planned[left.name].groups,
-        "n_groups_b": len(right.verdicts),
-        "n_groups_asked_b": b.planned[right.name].groups,
-    }
+    row = compare_by_prompt(left, right) if a.by_prompt else _apart(left, right, a.modes)
+    for side, judgments, cell in (("a", a, left), ("b", b, right)):
+        row |= {
+            f"cell_{side}": cell.name,
+            f"n_outputs_{side}": len(cell.outputs),
+            f"n_outputs_above_0_{side}": cell.nonzero,
+            f"n_groups_{side}": len(cell.verdicts),
+            f"n_groups_asked_{side}": judgments.planned[cell.name].groups,
+        }
+    return row
 
 
 def _apart(left: JudgedCell, right: JudgedCell, modes: bool) -> dict[str, Any]:
     """B minus A: their outputs are not paired, and no group holds both."""
-    _check_sizes(left, right)
+    if left.size != right.size:
+        raise UserError(
+            "The group sizes differ.",
+            got=f"{left.size} outputs per group in {left.name!r}, {right.size} in {right.name!r}",
+            expected="one size: GED depends on it, and a judge grades a text among its neighbours",
+        )
     between = (geq_of(right) - geq_of(left)).interval()
     enough = min(left.nonzero, right.nonzero) >= FLOOR
     return {
@@ -381,24 +353,15 @@ def _pairs(a: Judgments, b: Judgments) -> list[tuple[str, str]]:
     return pairs
 
 
-def _cell(judgments: Judgments, cells: dict[str, JudgedCell], name: str) -> JudgedCell:
-    if name not in cells:
+def _cell(judgments: Judgments, name: str) -> JudgedCell:
+    if name not in judgments.cells:
         raise UserError(
             "A cell has no accepted judgment.",
             where=f"{judgments.source}:{name}",
             got=f"0 of {judgments.planned[name].groups} groups",
             fix="judge it first; strop groupeval show says what failed",
         )
-    return cells[name]
-
-
-def _check_sizes(a: JudgedCell, b: JudgedCell) -> None:
-    if a.size != b.size:
-        raise UserError(
-            "The group sizes differ.",
-            got=f"{a.size} outputs per group in {a.name!r}, {b.size} in {b.name!r}",
-            expected="one size: GED depends on it, and a judge grades a text among its neighbours",
-        )
+    return judgments.cells[name]
 
 
 def _listed(judgments: Judgments) -> str:

@@ -41,6 +41,7 @@ from strop.groupeval.scores import (
     TOP,
     JudgedCell,
     PlannedGroups,
+    counted,
     diagnose,
     entropy,
     factors,
@@ -126,6 +127,7 @@ def score_by_prompt(cell: JudgedCell, planned: PlannedGroups) -> dict[str, Any]:
     geq, ged = (over_prompts(values, (0.0, TOP)) for values in (qualities, diversities))
     shares = [valid_share(one) for one in verdicts]
     return {
+        **counted(cell, planned),
         **diagnose(cell, modes=True),
         "geq": geq,
         "geq_interval_mind": _mind(qualities),
@@ -138,12 +140,6 @@ def score_by_prompt(cell: JudgedCell, planned: PlannedGroups) -> dict[str, Any]:
         "utility_k": over_prompts([utility_k(v) for v in verdicts], (0.0, TOP)),
         "n_prompts": len(verdicts),
         "answers_per_prompt": [min(answers), max(answers)],
-        "n_outputs": len(cell.outputs),
-        "n_outputs_above_0": cell.nonzero,
-        "n_groups": len(verdicts),
-        "n_outputs_asked": planned.outputs,
-        "n_groups_asked": planned.groups,
-        "n_partitions": 1,
         "geq_bounds": ged_bounds(geq.value, len(verdicts), planned),
         "ged_bounds": ged_bounds(ged.value, len(verdicts), planned),
     }

@@ -51,20 +51,14 @@ class Endpoint:
         self, messages: Messages, tab: Tab, hopeless: Callable[[Trouble], bool] = lambda _: False
     ) -> Reply:
         """The reply to one question; `tab` hears of every request."""
-        judge = self._judge
-        body: dict[str, Any] = {"messages": messages, **(judge.decoding or {})}
-        shape = _response_format(judge.response_format, self._profile)
-        if shape is not None:
-            body["response_format"] = shape
-        told = {"format": judge.response_format}
-        return await self._client.ask(body, tab, hopeless, told)
-
-
-def _response_format(name: str | None, profile: Profile) -> dict[str, Any] | None:
-    if name == "json_schema":
-        schema = {"name": "verdict", "strict": True, "schema": profile.schema}
-        return {"type": "json_schema", "json_schema": schema}
-    return {"type": "json_object"} if name == "json_object" else None
+        form = self._judge.response_format
+        body: dict[str, Any] = {"messages": messages, **_decoding(self._judge)}
+        if form == "json_schema":
+            schema = {"name": "verdict", "strict": True, "schema": self._profile.schema}
+            body["response_format"] = {"type": form, "json_schema": schema}
+        elif form == "json_object":
+            body["response_format"] = {"type": form}
+        return await self._client.ask(body, tab, hopeless, {"format": form})
 
 
 PROBE: Messages = [{"role": "user", "content": "Answer with an empty JSON object: {}"}]

@@ -119,11 +119,11 @@ def _graded(row: dict[str, str], profile: Profile, path: Path) -> dict[str, Any]
                 expected="0, 1 or 2",
             )
         grades[name] = int(row[name])
-    said: dict[str, Any] = {"id": row["id"], "valid": valid}
-    said |= grades or dict.fromkeys(profile.dimensions, 0)
+    answer: dict[str, Any] = {"id": row["id"], "valid": valid}
+    answer |= grades or dict.fromkeys(profile.dimensions, 0)
     if profile.modes:
-        said |= {"mode": row["mode"].upper() or None if valid else None, "hybrid": False}
-    return said
+        answer |= {"mode": row["mode"].upper() or None if valid else None, "hybrid": False}
+    return answer
 
 
 def human_page(run: str | os.PathLike[str], *, first: int | None = None) -> str:
@@ -135,41 +135,39 @@ def human_page(run: str | os.PathLike[str], *, first: int | None = None) -> str:
     texts = Texts.read(Path(run) / TEXTS, plan.texts_sha256)
     sheets = [_sheet(sheet, texts, profile) for sheet in plan.sheets[:first]]
     sizes = sorted({len(sheet.labels) for sheet in plan.sheets})
+    # The names for modes, as many as the largest group may need.
+    letters = [chr(ord("A") + i) for i in range(sizes[-1])] if profile.modes else []
+    # The page fills in what is not asked: the rubric without its title and without JSON.
+    rubric = re.sub(r"^# .*\n", "", profile.files[RUBRIC].decode()).replace(" (`null`)", "")
     script = (PAGE / "page.js").read_text(encoding="utf-8")
     style = (PAGE / "page.css").read_text(encoding="utf-8")
     # Outputs are hostile text: everything is escaped but the two files that are ours, and the
     # policy lets the browser run that script and nothing else.
     environment = Environment(loader=FileSystemLoader(PAGE), autoescape=True)
     return environment.get_template("page.html").render(
-        data=_data(plan, profile, sheets, _letters(profile, sizes[-1])),
+        data={
+            "kind": KIND,
+            "format": FORMAT,
+            "plan": plan.hash,
+            "profile": profile.hash,
+            "dimensions": list(profile.dimensions),
+            "modes": profile.modes,
+            "letters": letters,
+            "boundary": profile.boundary,
+            "scales": _scales(profile),
+            "sheets": sheets,
+        },
         script=Markup(script),
         style=Markup(style),
         policy=_policy(script, style),
         rules=_html(_rules(profile)),
         boundary=profile.boundary,
-        rubric=_html(_for_people(profile.files[RUBRIC].decode())),
+        rubric=_html(rubric),
         size=sizes[0] if len(sizes) == 1 else f"{sizes[0]} to {sizes[-1]}",
         count=len(sheets),
         modes=profile.modes,
-        letters=_letters(profile, sizes[-1]),
+        letters=letters,
     )
-
-
-def _data(
-    plan: Plan, profile: Profile, sheets: list[dict[str, Any]], letters: list[str]
-) -> dict[str, Any]:
-    return {
-        "kind": KIND,
-        "format": FORMAT,
-        "plan": plan.hash,
-        "profile": profile.hash,
-        "dimensions": list(profile.dimensions),
-        "modes": profile.modes,
-        "letters": letters,
-        "boundary": profile.boundary,
-        "scales": _scales(profile),
-        "sheets": sheets,
-    }
 
 
 def _sheet(sheet: Sheet, texts: Texts, profile: Profile) -> dict[str, Any]:
@@ -186,11 +184,6 @@ def _sheet(sheet: Sheet, texts: Texts, profile: Profile) -> dict[str, Any]:
     }
 
 
-def _letters(profile: Profile, most: int) -> list[str]:
-    """The names for modes, as many as the largest group may need."""
-    return [chr(ord("A") + i) for i in range(most)] if profile.modes else []
-
-
 def _rules(profile: Profile) -> str:
     """What a model is told before the rubric, in words for people where the profile ships.
 
@@ -199,11 +192,6 @@ def _rules(profile: Profile) -> str:
     """
     path = PAGE / "rules" / f"{profile.name}.md"
     return path.read_text(encoding="utf-8") if path.is_file() else profile.files[SYSTEM].decode()
-
-
-def _for_people(rubric: str) -> str:
-    """The rubric without its title and without JSON: the page itself fills in what is not asked."""
-    return re.sub(r"^# .*\n", "", rubric).replace(" (`null`)", "")
 
 
 def _html(markdown: str) -> Markup:
@@ -221,27 +209,23 @@ def _html(markdown: str) -> Markup:
         parts = re.split(r"`([^`]*)`", text)
         words = [Markup("<b>{}</b>").format(p) if i % 2 else escape(p) for i, p in enumerate(parts)]
         made.append(Markup("<{0}>{1}</{0}>").format(Markup(tag), Markup("").join(words)))
-    listed = Markup("\n").join(made)
-    return Markup(re.sub(r"(?:<li>.*</li>\n?)+", lambda found: f"<ul>{found[0]}</ul>", listed))
+    items = re.compile(r"(?:<li>.*</li>\n?)+")
+    return Markup(items.sub(lambda match: f"<ul>{match[0]}</ul>", Markup("\n").join(made)))
 
 
 def _scales(profile: Profile) -> dict[str, Any]:
     """What the grades of each dimension mean, where the rubric says so in the usual form."""
-    rubric, found = profile.files[RUBRIC].decode(), {}
+    rubric, scales = profile.files[RUBRIC].decode(), {}
     for name in profile.dimensions:
-        said = re.search(
-            rf"^`{name}`: (.*)\n- 0: (.*)\n- 1: (.*)\n- 2: (.*)$", rubric, re.MULTILINE
-        )
-        if said is not None:
-            found[name] = {"about": said[1], "grades": [said[2], said[3], said[4]]}
-    return found
+        form = rf"^`{name}`: (.*)\n- 0: (.*)\n- 1: (.*)\n- 2: (.*)$"
+        if match := re.search(form, rubric, re.MULTILINE):
+            scales[name] = {"about": match[1], "grades": [match[2], match[3], match[4]]}
+    return scales
 
 
 def _policy(script: str, style: str) -> str:
-    ours = [
-        base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
-        for text in (script, style)
-    ]
+    digests = (hashlib.sha256(text.encode()).digest() for text in (script, style))
+    ours = [base64.b64encode(digest).decode() for digest in digests]
     return (
         f"default-src 'none'; script-src 'sha256-{ours[0]}'; style-src 'sha256-{ours[1]}'; "
         "base-uri 'none'; form-action 'none'"
@@ -291,14 +275,15 @@ def import_answers(
         )
     series = Series.create(run, JudgeSpec(kind="human", name=who))
     there = {
-        sheet.id: tuple(said)
-        for sheet, said in [*series.states("plan"), *series.states("control")]
-        if said and isinstance(said[0], GroupVerdict)
+        sheet.id: list(judgments)
+        for sheet, judgments in [*series.states("plan"), *series.states("control")]
+        if judgments and isinstance(judgments[0], GroupVerdict)
     }
+    entries = {sheet: {"outcome": "verdict", "reply": reply} for sheet, reply in replies.items()}
     changed = [
         sheet
-        for sheet, said in there.items()
-        if sheet in replies and _verdict(series, sheet, replies[sheet]) != said
+        for sheet, judgments in there.items()
+        if sheet in entries and list(series.read(entries[sheet], plan.by_id[sheet])) != judgments
     ]
     if changed:
         raise UserError(
@@ -308,16 +293,11 @@ def import_answers(
             expected="new groups only: what is in a journal stays",
             fix=AGAIN.format(f"{who}-2"),
         )
-    new = [sheet for sheet in replies if sheet not in there]
+    new = [sheet for sheet in entries if sheet not in there]
     with series.writing():
         for sheet in new:
-            series.append({"sheet": sheet, "outcome": "verdict", "reply": replies[sheet]})
+            series.append({"sheet": sheet, **entries[sheet]})
     return Imported(series, len(new), len(replies) - len(new))
-
-
-def _verdict(series: Series, sheet: str, reply: str) -> tuple[Any, ...]:
-    entry = {"outcome": "verdict", "reply": reply}
-    return tuple(series.read(entry, series.plan.by_id[sheet]))
 
 
 def _read(path: Path, plan: Plan, profile: Profile) -> dict[str, Any]:
@@ -356,13 +336,9 @@ def _read(path: Path, plan: Plan, profile: Profile) -> dict[str, Any]:
             fix="open the page, finish a group and download again",
         )
     who = document.get("name")
-    if who is not None and (not isinstance(who, str) or len(who) > 80 or not _plain(who)):
+    if who is not None and (not isinstance(who, str) or len(who) > 80 or not who.isprintable()):
         raise UserError("The name cannot be used.", where=path, got=repr(who)[:100])
     return document
-
-
-def _plain(name: str) -> bool:
-    return all(character.isprintable() for character in name)
 
 
 def _checked(

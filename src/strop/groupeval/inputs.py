@@ -10,8 +10,9 @@ import csv
 import io
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -57,13 +58,22 @@ def read_inputs(
         )
     for given in inputs:
         name, path = _named(given)
-        found = _read(path, where, Names(field, prompt_field), prompted)
-        for source in found:
+        generators = _read(path, where, Names(field, prompt_field), prompted)
+        for source in generators:
             if name is not None:
-                own = name if len(found) == 1 else f"{name} {source.name}"
+                own = name if len(generators) == 1 else f"{name} {source.name}"
                 source = replace(source, name=own)
             sources.append(source if first is None else _cut(source, first))
-    return _told_apart(sources)
+    names = [source.name for source in sources]
+    for source in sources:
+        if names.count(source.name) > 1:
+            raise UserError(
+                "Two generators have the same name.",
+                where=source.origin,
+                got=source.name,
+                fix="name the inputs: NAME=PATH",
+            )
+    return sources
 
 
 def holds_texts(path: Path) -> bool:
@@ -84,13 +94,13 @@ def fitted(
         return _answers(sources, profile.group_size, mixed_sizes)
     used = [_whole_groups(source, profile.group_size) for source in sources]
     _check_sizes(used, mixed_sizes)
-    told = [
+    left_out = [
         f"{new.name}: {len(new.texts)} of {len(old.texts)} outputs are used, in groups of "
         f"{profile.group_size}; the last {len(old.texts) - len(new.texts)} are left out"
         for old, new in zip(sources, used, strict=True)
         if len(new.texts) < len(old.texts)
     ]
-    return used, told
+    return used, left_out
 
 
 def _whole_groups(source: Source, size: int) -> Source:
@@ -122,14 +132,14 @@ def _answers(
     sources: Sequence[Source], most: int, mixed_sizes: bool
 ) -> tuple[list[Source], list[str]]:
     """Of every prompt with at least two answers the first few; what that leaves out, in words."""
-    used, told = [], []
+    used, left_out = [], []
     for source in sources:
         if source.prompts is None:
             raise _without_prompts(source)
         rows: dict[str, list[int]] = {}
         for index, prompt in enumerate(source.prompts):
             rows.setdefault(prompt, []).append(index)
-        kept = {i for mine in rows.values() if len(mine) > 1 for i in mine[:most]}
+        kept = {i for answers in rows.values() if len(answers) > 1 for i in answers[:most]}
         if not kept:
             raise UserError(
                 "No prompt has two answers, so there is nothing to say about their diversity.",
@@ -139,19 +149,19 @@ def _answers(
                 fix="`profile=webtext-v1` for texts without prompts, `profile=task-v1` for one "
                 "answer of each of two generators",
             )
-        alone = sum(len(mine) == 1 for mine in rows.values())
+        alone = sum(len(answers) == 1 for answers in rows.values())
         beyond = len(source.texts) - alone - len(kept)
         rest = [f"{alone} prompts have one answer alone"] if alone else []
         rest += [f"{beyond} answers are beyond {most} to a prompt"] if beyond else []
         if rest:
-            told.append(
+            left_out.append(
                 f"{source.name}: {len(kept)} of {len(source.texts)} answers are used; "
                 + "; ".join(rest)
             )
         used.append(_picked(source, sorted(kept)))
     if not mixed_sizes:
         _check_same_prompts(used)
-    return used, told
+    return used, left_out
 
 
 def _picked(source: Source, rows: Sequence[int]) -> Source:
@@ -196,7 +206,7 @@ def _check_pair(sources: Sequence[Source], profile: Profile) -> None:
     for source in sources:
         if source.prompts is None:
             raise _without_prompts(source)
-    for index, prompts in enumerate(_side_by_side([s.prompts or () for s in sources])):
+    for index, prompts in enumerate(zip_longest(*(s.prompts or () for s in sources))):
         if len(set(prompts)) > 1:
             raise UserError(
                 "The generators did not answer the same prompts in the same order.",
@@ -204,12 +214,6 @@ def _check_pair(sources: Sequence[Source], profile: Profile) -> None:
                 got=" against ".join(repr(p)[:60] for p in prompts),
                 fix="sort both inputs by prompt",
             )
-
-
-def _side_by_side(columns: Sequence[Sequence[str]]) -> Iterable[tuple[str | None, ...]]:
-    length = max(map(len, columns))
-    for i in range(length):
-        yield tuple(column[i] if i < len(column) else None for column in columns)
 
 
 def _named(given: str) -> tuple[str | None, Path]:
@@ -228,19 +232,6 @@ def _cut(source: Source, first: int) -> Source:
             fix=f"`first={len(source.texts)}` or less",
         )
     return _picked(source, range(first))
-
-
-def _told_apart(sources: list[Source]) -> list[Source]:
-    names = [source.name for source in sources]
-    for source in sources:
-        if names.count(source.name) > 1:
-            raise UserError(
-                "Two generators have the same name.",
-                where=source.origin,
-                got=source.name,
-                fix="name the inputs: NAME=PATH",
-            )
-    return sources
 
 
 def _read(
@@ -279,13 +270,20 @@ def _source(name: str, texts: list[str], prompts: list[str] | None, path: Path) 
 def _run(path: Path, where: Sequence[Mapping[str, object]], prompted: bool) -> list[Source]:
     run = Run.open(path)
     wanted = run.wanted()
-    cells = [cell for cell in run.cells() if _is_wanted(cell, where)]
+    settings = {cell.id: dict(cell.spec.generator.sampler) for cell in run.cells()}
+    cells = [
+        cell
+        for cell in run.cells()
+        if not where or any(entry.items() <= settings[cell.id].items() for entry in where)
+    ]
     if not cells:
+        shown = ("steps", "temperature", "precision")
+        known = [{name: have[name] for name in shown} for have in settings.values()]
         raise UserError(
             "No cell of the run has these settings.",
             where=path,
-            got="; ".join(_spelled(one) for one in where) or "a run without cells",
-            expected="one of " + "; ".join(_spelled(_knobs(cell)) for cell in run.cells()[:6]),
+            got="; ".join(map(_spelled, where)) or "a run without cells",
+            expected="one of " + "; ".join(map(_spelled, known[:6])),
         )
     sources = []
     for cell, name in zip(cells, cell_names(path, cells), strict=True):
@@ -323,18 +321,6 @@ def _given(pieces: Sequence[str | int]) -> str:
     return "".join(one if isinstance(one, str) else f"[[{one}]]" for one in shown)
 
 
-def _is_wanted(cell: Cell, where: Sequence[Mapping[str, object]]) -> bool:
-    have = dict(cell.spec.generator.sampler)
-    return not where or any(
-        all(name in have and have[name] == value for name, value in one.items()) for one in where
-    )
-
-
-def _knobs(cell: Cell) -> dict[str, object]:
-    sampler = cell.spec.generator.sampler
-    return {name: getattr(sampler, name) for name in ("steps", "temperature", "precision")}
-
-
 def _spelled(settings: Mapping[str, object]) -> str:
     return ",".join(f"{name}={value}" for name, value in settings.items())
 
@@ -369,10 +355,6 @@ def _natural(path: Path) -> list[tuple[int, int, str]]:
     return [(0, int(word), "") if word.isdecimal() else (1, 0, word) for word in words]
 
 
-def _jsonl(path: Path, _: Names) -> list[Row]:
-    return read_lines(path, '{"text": "..."}')
-
-
 def _csv(path: Path, _: Names) -> list[Row]:
     """With a header, as spreadsheets and pandas write it; a field may hold line breaks."""
     lines = io.StringIO(decoded(path.read_bytes(), path), newline="")
@@ -387,19 +369,22 @@ def _csv(path: Path, _: Names) -> list[Row]:
     twice = [name for name, count in Counter(header).items() if count > 1]
     if twice:
         raise UserError("Two columns have the same name.", where=path, got=repr(twice[0])[:80])
-    for number, row in enumerate(rows, start=1):
+    places = _places(path, rows)
+    for row, where in zip(rows, places, strict=True):
         if len(row) != len(header):
             raise UserError(
                 "A row has other columns than the header.",
-                where=f"{path}, row {number}",
+                where=where,
                 got=f"{len(row)} values",
                 expected=f"{len(header)}: {', '.join(header)}"[:120],
                 fix="quote texts that hold commas or line breaks",
             )
-    return [
-        (dict(zip(header, row, strict=True)), f"{path}, row {number}")
-        for number, row in enumerate(rows, start=1)
-    ]
+    fields = (dict(zip(header, row, strict=True)) for row in rows)
+    return list(zip(fields, places, strict=True))
+
+
+def _places(path: Path, rows: Sequence[Any]) -> list[str]:
+    return [f"{path}, row {number}" for number in range(1, len(rows) + 1)]
 
 
 def as_text(value: Any, field: str, where: str) -> str:
@@ -470,7 +455,8 @@ def _parquet(path: Path, names: Names) -> list[Row]:
         file = parquet_file(path)
         have = file.schema_arrow.names
         if names.text not in have:
-            strings = {one.name: "" for one in file.schema_arrow if _holds_text(one.type)}
+            texts = ("string", "large_string", "string_view")
+            strings = {one.name: "" for one in file.schema_arrow if str(one.type) in texts}
             raise UserError(
                 f"The table has no column {names.text!r}.",
                 where=path,
@@ -484,18 +470,11 @@ def _parquet(path: Path, names: Names) -> list[Row]:
         raise UserError(
             "The Parquet file cannot be read.", where=path, got=str(error).splitlines()[0][:160]
         ) from None
-    return [(row, f"{path}, row {number}") for number, row in enumerate(rows, start=1)]
-
-
-def _holds_text(kind: Any) -> bool:
-    import pyarrow as pa
-
-    kinds = pa.types
-    return kinds.is_string(kind) or kinds.is_large_string(kind) or kinds.is_string_view(kind)
+    return list(zip(rows, _places(path, rows), strict=True))
 
 
 READERS: dict[str, Callable[[Path, Names], list[Row]]] = {
-    ".jsonl": _jsonl,
+    ".jsonl": lambda path, _: read_lines(path, '{"text": "..."}'),
     ".csv": _csv,
     ".parquet": _parquet,
 }

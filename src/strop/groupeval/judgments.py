@@ -82,8 +82,8 @@ def load_judgments(name: str) -> Judgments:
     path, cell = _split(name)
     where = path.rpartition("@")[0] or path
     is_run = Path(path).is_dir() or (Path(where).is_dir() and not Path(path).exists())
-    found = _series(path) if is_run else _file(path)
-    return found if cell is None else found.only(cell)
+    judgments = _series(path) if is_run else _file(path)
+    return judgments if cell is None else judgments.only(cell)
 
 
 def _split(name: str) -> tuple[str, str | None]:
@@ -107,12 +107,10 @@ def _file(path: str) -> Judgments:
 
 def _judged_once(cell: JudgedCell) -> PlannedGroups:
     """What was asked, as far as a file tells: each of its outputs once in each partition."""
-    partitions = len(cell.partitions)
-    if cell.verdicts[0].prompt is not None:
-        return PlannedGroups(len(cell.outputs), len(cell.verdicts), partitions)
-    return PlannedGroups(
-        len(cell.outputs), -(-len(cell.outputs) // cell.size) * partitions, partitions
-    )
+    outputs, partitions = len(cell.outputs), len(cell.partitions)
+    prompted = cell.verdicts[0].prompt is not None
+    groups = len(cell.verdicts) if prompted else -(-outputs // cell.size) * partitions
+    return PlannedGroups(outputs, groups, partitions)
 
 
 def open_series(run: str, name: str | None = None) -> Series:
@@ -132,18 +130,16 @@ def where_is(source: str) -> str:
 def _series(run: str) -> Judgments:
     series = open_series(run)
     plan = series.plan
-    groups: dict[str, list[tuple[int, int]]] = {cell: [] for cell in plan.cells}
-    for one in plan.groups:
-        groups[one.cell].append((one.partition, one.group))
+    partitions: dict[str, list[int]] = {cell: [] for cell in plan.cells}
+    for group in plan.groups:
+        partitions[group.cell].append(group.partition)
     return Judgments(
         source=run,
         verdicts=series.verdicts(),
         failures=series.failures(),
         planned={
-            cell: PlannedGroups(
-                plan.cells[cell], len(mine), len({partition for partition, _ in mine})
-            )
-            for cell, mine in groups.items()
+            cell: PlannedGroups(plan.cells[cell], len(of_groups), len(set(of_groups)))
+            for cell, of_groups in partitions.items()
         },
         from_plan=True,
         modes=bool(series.profile.modes),
@@ -171,8 +167,7 @@ def unchecked(a: Judgments, b: Judgments) -> list[str]:
     """What could not be compared because a file does not carry it."""
     if a.source == b.source:
         return []
-    facts = {"profile": (a.profile, b.profile), "judge": (a.judge, b.judge)}
-    return [name for name, pair in facts.items() if None in pair]
+    return [name for name in ("profile", "judge") if None in (getattr(a, name), getattr(b, name))]
 
 
 def _unlike(what: str, one: str, other: str, a: Judgments, b: Judgments) -> UserError:
@@ -225,12 +220,8 @@ class _Line(BaseModel):
     prompt: str | None = None
 
     def verdict(self) -> GroupVerdict:
-        grades = (
-            Grade(one.index, one.valid, tuple(one.scores), one.mode, one.hybrid)
-            for one in self.outputs
-        )
-        place = self.cell, self.partition, self.group
-        return GroupVerdict(*place, tuple(grades), self.confidence, self.prompt)
+        grades = (Grade(**{**vars(one), "scores": tuple(one.scores)}) for one in self.outputs)
+        return GroupVerdict(**{**vars(self), "outputs": tuple(grades)})
 
 
 EXPECTED = (

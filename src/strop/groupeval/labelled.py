@@ -134,6 +134,8 @@ def conditional(data: Labelled, *, replicates: int = REPLICATES, seed: int = 0) 
     """
     seed = derive_seed(seed, "groupeval-conditions")
     found = intervals(_statistics(data), replicates=replicates, seed=seed)
+    first, second = data.passed.T
+    right = np.sign(_lead(data))[first != second]
     return {
         "generators": list(data.names),
         "n_prompts": len(data.quality),
@@ -145,15 +147,7 @@ def conditional(data: Labelled, *, replicates: int = REPLICATES, seed: int = 0) 
         "auroc_by_generator": [found[f"auroc_{side}"] for side in SIDES],
         "discordant": found["discordant"],
         "preferred": found["preferred"],
-        **_counts(data),
-    }
-
-
-def _counts(data: Labelled) -> dict[str, Any]:
-    """Prompts by who passed; of those where one did, by how its quality compares."""
-    first, second = data.passed.T
-    right = np.sign(_lead(data))[first != second]
-    return {
+        # Prompts by who passed; of those where one did, by how its quality compares.
         "n_discordant": len(right),
         "n_pairs": {
             "both": int((first & second).sum()),
@@ -235,27 +229,21 @@ def mark_first(run: str | os.PathLike[str], plan: Plan, groups: int) -> int:
             expected=f"1 to {len(plan.sheets)}",
         )
     chosen = [sheet for sheet in plan.sheets if sheet.kind == "plan"][:groups]
-    document = {
-        "format": FORMAT,
-        "plan_sha256": plan.hash,
-        "sheets": [sheet.id for sheet in chosen],
-    }
-    write(_file(run), as_json(document))
+    ids = [sheet.id for sheet in chosen]
+    document = {"format": FORMAT, "plan_sha256": plan.hash, "sheets": ids}
+    write(Path(run) / FILE, as_json(document))
     return sum(len(sheet.labels) for sheet in chosen)
 
 
 def marked(run: str | os.PathLike[str], plan: Plan) -> list[str] | None:
     """The ids of the groups that were drawn to be graded; None where none were."""
-    if not _file(run).exists():
+    path = Path(run) / FILE
+    if not path.exists():
         return None
-    document = read_json(_file(run), "sheets", list)
+    document = read_json(path, "sheets", list)
     if document.get("plan_sha256") != plan.hash:
-        raise UserError("The groups to grade were drawn for another plan.", where=_file(run))
+        raise UserError("The groups to grade were drawn for another plan.", where=path)
     return [str(one) for one in document["sheets"]]
-
-
-def _file(run: str | os.PathLike[str]) -> Path:
-    return Path(run) / FILE
 
 
 def corrected(
@@ -267,9 +255,9 @@ def corrected(
     n, m = len(graded), len(rest)
     rng = np.random.default_rng(derive_seed(seed, "groupeval-corrected"))
     a = rng.multinomial(n, np.full(n, 1 / n), size=replicates).astype(float)
-    b = rng.multinomial(m, np.full(m, 1 / m), size=replicates).astype(float) if m else None
+    b = rng.multinomial(m, np.full(m, 1 / m), size=replicates) if m else np.ones((replicates, 0))
     value, weight = _estimate(np.ones((1, n)), np.ones((1, m)), graded, same, rest)
-    drawn, _ = _estimate(a, np.ones((replicates, 0)) if b is None else b, graded, same, rest)
+    drawn, _ = _estimate(a, b.astype(float), graded, same, rest)
     wide = float(student.ppf((1 + LEVEL) / 2, n - 1))
     alone = float(graded.std(ddof=1)) / n**0.5
     spread = float(drawn.std(ddof=1))
@@ -334,10 +322,10 @@ def correct_series(judge: Series, person: Series, *, seed: int = 0) -> dict[str,
         if outputs < LEAST:
             found[name] = {"geq": None, "n_graded": outputs, "why": f"{LEAST} grades are needed"}
             continue
-        mine, theirs = (_units(one, prompted) for one in (cell, humans[name]))
-        both = [key for key in theirs if key in mine]
-        rest = [value for key, value in mine.items() if key not in theirs]
-        arrays = [[theirs[k] for k in both], [mine[k] for k in both], rest]
+        judged, graded = (_units(one, prompted) for one in (cell, humans[name]))
+        both = [key for key in graded if key in judged]
+        rest = [value for key, value in judged.items() if key not in graded]
+        arrays = [[graded[k] for k in both], [judged[k] for k in both], rest]
         found[name] = corrected(*(np.array(one, float) for one in arrays), seed=seed)
     return {"person": person.name, "judge": judge.name, "cells": found}
 

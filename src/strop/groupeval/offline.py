@@ -25,7 +25,7 @@ import zlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import pairwise
 from typing import Any
 
@@ -125,23 +125,13 @@ Sort = Callable[[list[str]], tuple[list[str], list[bool], str]]
 
 
 def _first(embed: Embed | None, features: str) -> Sort:
-    def sort(plain: list[str]) -> tuple[list[str], list[bool], str]:
-        if not plain:
-            return [], [], "high"
-        vectors = ngrams(plain) if embed is None else _pieces(plain, embed)
-        return sort_modes(vectors, THRESHOLD[features])
-
-    return sort
+    vectors = ngrams if embed is None else partial(_pieces, embed=embed)
+    return lambda plain: sort_modes(vectors(plain), THRESHOLD[features])
 
 
 def _second(context: str | None, embed: Embed | None) -> Sort:
-    def sort(plain: list[str]) -> tuple[list[str], list[bool], str]:
-        if not plain:
-            return [], [], "high"
-        rule = SORTINGS["ngrams" if embed is None else "minilm"]
-        return sort_by_content(text_likeness(plain, context, embed, rule.surface), rule)
-
-    return sort
+    rule = SORTINGS["ngrams" if embed is None else "minilm"]
+    return lambda plain: sort_by_content(text_likeness(plain, context, embed, rule.surface), rule)
 
 
 def text_likeness(
@@ -174,7 +164,9 @@ def reply(
     graded = [_graded(one) for one in parts] if graded is None else graded
     valid = [i for i, one in enumerate(graded) if one is not None]
     plain = ["\n".join(parts[i]) for i in valid]
-    modes, hybrids, confidence = (sort or _first(embed, features))(plain)
+    modes, hybrids, confidence = [], [], "high"
+    if plain:
+        modes, hybrids, confidence = (sort or _first(embed, features))(plain)
     place = {i: k for k, i in enumerate(valid)}
     outputs = [
         {
@@ -191,8 +183,9 @@ def reply(
 
 def _graded(parts: Sequence[str]) -> dict[str, int] | None:
     """The grades of one text, None if it is invalid."""
-    measured = text_features(parts)
-    return {name: grade(measured) for name, grade in GRADES.items()} if _valid(measured) else None
+    s = text_features(parts)
+    valid = s.words >= 5 and s.wordlike >= 0.6 and s.function_words >= 0.08 and s.repetition < 0.9
+    return {name: grade(s) for name, grade in GRADES.items()} if valid else None
 
 
 ANSWERED = {"readability", "coherence", "fulfilment", "nondegeneration"}
@@ -206,64 +199,48 @@ def _answer(text: str, profile: Profile, prompt: str) -> dict[str, int] | None:
         return None
     return {
         "readability": RESPONSE_GRADES["readability"](response),
-        "coherence": _coherence(text_features(documents(text, profile))),
+        "coherence": GRADES["coherence"](text_features(documents(text, profile))),
         "fulfilment": RESPONSE_GRADES["success"](response),
         "nondegeneration": RESPONSE_GRADES["nondegeneration"](response),
     }
-
-
-def _valid(s: TextFeatures) -> bool:
-    return s.words >= 5 and s.wordlike >= 0.6 and s.function_words >= 0.08 and s.repetition < 0.9
 
 
 def _grade(two: bool, one: bool) -> int:
     return 2 if two else 1 if one else 0
 
 
-def _readability(s: TextFeatures) -> int:
-    return _grade(
+GRADES: dict[str, Callable[[TextFeatures], int]] = {
+    "readability": lambda s: _grade(
         s.wordlike >= 0.97 and s.misplaced <= 0.05 and 4 <= s.sentence_words <= 45,
         s.wordlike >= 0.9 and s.misplaced <= 0.2,
-    )
-
-
-def _coherence(s: TextFeatures) -> int:
-    return _grade(
+    ),
+    "coherence": lambda s: _grade(
         s.continuity >= 0.6 and s.misplaced <= 0.05, s.continuity >= 0.25 and s.misplaced <= 0.2
-    )
-
-
-def _substance(s: TextFeatures) -> int:
+    ),
     # Much variety can come from disorder and little from loops: content is in between.
-    return _grade(
+    "substance": lambda s: _grade(
         s.words >= 40 and 0.62 <= s.variety <= 0.95 and s.function_words >= 0.3,
         s.words >= 15 and s.variety >= 0.45 and s.function_words >= 0.15,
-    )
-
-
-def _nondegeneration(s: TextFeatures) -> int:
-    return _grade(
+    ),
+    "nondegeneration": lambda s: _grade(
         s.repetition <= 0.05 and s.compression >= 0.3 and s.empty_documents <= 0.1,
         s.repetition <= 0.3 and s.compression >= 0.15,
-    )
-
-
-GRADES: dict[str, Callable[[TextFeatures], int]] = {
-    "readability": _readability,
-    "coherence": _coherence,
-    "substance": _substance,
-    "nondegeneration": _nondegeneration,
+    ),
 }
 
 
 def ngrams(texts: Sequence[str]) -> NDArray[np.float64]:
     """Character n-grams; those that most texts of the group have count for little."""
-    counts = [_grams(text) for text in texts]
-    everywhere = Counter(gram for one in counts for gram in one)
+    spaced = [" ".join(text.lower().split()) for text in texts]
+    starts = [range(max(1, len(text) - GRAM + 1)) for text in spaced]
+    counts = [
+        Counter(text[i : i + GRAM] for i in some) for text, some in zip(spaced, starts, strict=True)
+    ]
+    everywhere = Counter(gram for grams in counts for gram in grams)
     column = {gram: k for k, gram in enumerate(sorted(everywhere))}
     table = np.zeros((len(texts), max(1, len(column))))
-    for row, one in enumerate(counts):
-        for gram, count in one.items():
+    for row, grams in enumerate(counts):
+        for gram, count in grams.items():
             rarity = np.log((1 + len(texts)) / everywhere[gram])
             table[row, column[gram]] = (1 + np.log(count)) * rarity
     norms = np.linalg.norm(table, axis=1, keepdims=True)
@@ -291,11 +268,6 @@ def pieces(text: str) -> list[str]:
     return [" ".join(words[i : i + PIECE]) for i in range(0, len(words), PIECE)][:PIECES]
 
 
-def _grams(text: str) -> Counter[str]:
-    text = " ".join(text.lower().split())
-    return Counter(text[i : i + GRAM] for i in range(max(1, len(text) - GRAM + 1)))
-
-
 def sort_modes(vectors: NDArray[np.float64], threshold: float) -> tuple[list[str], list[bool], str]:
     """Letters by average linkage, whether each is a hybrid, and the confidence."""
     similarity = vectors @ vectors.T
@@ -313,17 +285,13 @@ def sort_modes(vectors: NDArray[np.float64], threshold: float) -> tuple[list[str
     clusters.sort(key=min)
     letters = {i: chr(ord("A") + k) for k, members in enumerate(clusters) for i in members}
     modes = [letters[i] for i in range(len(vectors))]
-    hybrids = [_hybrid(i, clusters, similarity, threshold) for i in range(len(vectors))]
+    # A hybrid is about as near to another mode as it would need to be in it.
+    hybrids = [
+        any(similarity[i, them].mean() >= threshold - NEAR for them in clusters if i not in them)
+        for i in range(len(vectors))
+    ]
     unsure = sum(gap < NEAR for gap in closest)
     return modes, hybrids, "high" if unsure == 0 else "medium" if unsure == 1 else "low"
-
-
-def _hybrid(
-    i: int, clusters: list[list[int]], similarity: NDArray[np.float64], threshold: float
-) -> bool:
-    """Whether a text is about as near to another mode as it would need to be in it."""
-    others = [members for members in clusters if i not in members]
-    return any(similarity[i, members].mean() >= threshold - NEAR for members in others)
 
 
 ARTICLES = frozenset(("a", "an", "the"))
@@ -372,17 +340,23 @@ class TextFeatures:
 def text_features(documents: Sequence[str]) -> TextFeatures:
     """Those of one text, given as its documents."""
     text = " ".join(documents)
+    visible = re.sub(r"\s", "", text)
+    good = re.sub(r"[^\w.,;:!?'\"’“”()\-–—$%&/]|_|\ufffd", "", visible)
+    raw = text.encode()
     per_document = [_words(document) for document in documents]
     words = [word for document in per_document for word in document]
     sentences = [s for s in re.split(r"[.!?]+(?:\s|$)", text) if _words(s)]
+    followers = [b for a, b in pairwise(words) if a in ARTICLES]
+    sequences = [tuple(words[i : i + 4]) for i in range(len(words) - 3)]
     return TextFeatures(
         words=len(words),
-        wordlike=_wordlike(text),
+        wordlike=len(good) / len(visible) if visible else 0.0,
         function_words=_share(word in FUNCTION_WORDS for word in words),
-        misplaced=_misplaced(words),
+        misplaced=_share(word in AFTER_NO_ARTICLE for word in followers),
         sentence_words=len(words) / max(1, len(sentences)),
-        repetition=_repetition(words),
-        compression=_compression(text),
+        repetition=1 - len(set(sequences)) / len(sequences) if sequences else 0.0,
+        # Short texts do not compress for want of material, and are not the worse for it.
+        compression=len(zlib.compress(raw, 9)) / len(raw) if len(raw) >= 200 else 1.0,
         variety=_variety(words),
         continuity=_continuity(per_document),
         documents=len(documents),
@@ -397,28 +371,6 @@ def _words(text: str) -> list[str]:
 def _share(truths: Iterable[bool]) -> float:
     values = list(truths)
     return sum(values) / len(values) if values else 0.0
-
-
-def _wordlike(text: str) -> float:
-    visible = re.sub(r"\s", "", text)
-    good = re.sub(r"[^\w.,;:!?'\"’“”()\-–—$%&/]|_|\ufffd", "", visible)
-    return len(good) / len(visible) if visible else 0.0
-
-
-def _misplaced(words: list[str]) -> float:
-    followers = [b for a, b in pairwise(words) if a in ARTICLES]
-    return _share(word in AFTER_NO_ARTICLE for word in followers)
-
-
-def _repetition(words: list[str]) -> float:
-    grams = [tuple(words[i : i + 4]) for i in range(len(words) - 3)]
-    return 1 - len(set(grams)) / len(grams) if grams else 0.0
-
-
-def _compression(text: str) -> float:
-    raw = text.encode()
-    # Short texts do not compress for want of material, and are not the worse for it.
-    return len(zlib.compress(raw, 9)) / len(raw) if len(raw) >= 200 else 1.0
 
 
 def _variety(words: list[str]) -> float:
@@ -506,8 +458,8 @@ def task_reply(
     """The answer to one sheet, as JSON of the frozen schema; always unsure."""
     outputs = []
     for name, text in zip(labels, texts, strict=True):
-        one = response_features(preprocess(text, profile), task or "")
-        valid = is_valid(one)
-        grades = {key: RESPONSE_GRADES[key](one) if valid else 0 for key in profile.dimensions}
+        measured = response_features(preprocess(text, profile), task or "")
+        valid = is_valid(measured)
+        grades = {key: RESPONSE_GRADES[key](measured) if valid else 0 for key in profile.dimensions}
         outputs.append({"id": name, "valid": valid, **grades})
     return json.dumps({"outputs": outputs, "confidence": "low"})

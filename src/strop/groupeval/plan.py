@@ -253,17 +253,14 @@ class Plan:
     def from_documents(cls, document: dict[str, Any], blinding: dict[str, str]) -> Plan:
         """The reverse of `document`."""
         values = {name: document[name] for name in cls.__dataclass_fields__ if name != "blinding"}
-        values["sheets"] = tuple(_sheet(sheet) for sheet in values["sheets"])
+        sheets: list[dict[str, Any]] = [
+            {key: tuple(value) if isinstance(value, list) else value for key, value in one.items()}
+            for one in values["sheets"]
+        ]
+        values["sheets"] = tuple(Sheet(**sheet) for sheet in sheets)
         plan = cls(**values, blinding=blinding)
         _check_pools(plan)
         return plan
-
-
-def _sheet(document: dict[str, Any]) -> Sheet:
-    values: dict[str, Any] = {
-        name: tuple(value) if isinstance(value, list) else value for name, value in document.items()
-    }
-    return Sheet(**values)
 
 
 def _check_pools(plan: Plan) -> None:
@@ -295,8 +292,9 @@ def make_plan(
     """
     if method not in METHODS:
         raise unknown_name("partition method", method, METHODS, where="`partition`")
-    codes = _codes(len(sources), seed)
-    pools = dict(zip(codes, sources, strict=True))
+    # In an order that does not follow the order of the inputs.
+    numbers = np.random.default_rng(derive_seed(seed, "groupeval codes")).permutation(len(sources))
+    pools = {f"pool-{i:03d}": source for i, source in zip(numbers, sources, strict=True)}
     planted = {code: _planted(s, profile, seed, controls) for code, s in pools.items()}
     if profile.kind == "conditional":
         drafts, reuse = _pairs(pools), {}
@@ -353,8 +351,8 @@ def _prompts(pools: dict[str, Source]) -> list[Draft]:
         rows: dict[int, list[int]] = {}
         for index, prompt in enumerate(source.prompts or ()):
             rows.setdefault(numbers.setdefault(prompt, len(numbers)), []).append(index)
-        for number, mine in rows.items():
-            drafts.append(("plan", 0, number, [code] * len(mine), mine, ()))
+        for number, answers in rows.items():
+            drafts.append(("plan", 0, number, [code] * len(answers), answers, ()))
     return drafts
 
 
@@ -375,18 +373,13 @@ def _planted(source: Source, profile: Profile, seed: int, groups: int) -> list[C
 
 
 def _controls(planted: dict[str, list[Control]]) -> list[Draft]:
-    return [
-        (
-            "control",
-            0,
-            control.group,
-            [code] * len(control.texts),
-            list(range(control.first, control.first + len(control.texts))),
-            control.planted,
+    drafts: list[Draft] = []
+    for code, control in ((code, one) for code, controls in planted.items() for one in controls):
+        indices = list(range(control.first, control.first + len(control.texts)))
+        drafts.append(
+            ("control", 0, control.group, [code] * len(indices), indices, control.planted)
         )
-        for code, controls in planted.items()
-        for control in controls
-    ]
+    return drafts
 
 
 def _shuffled(drafts: Sequence[Draft], seed: int) -> tuple[Sheet, ...]:
@@ -418,12 +411,6 @@ def _labels(count: int, rng: np.random.Generator) -> tuple[str, ...]:
         a, b, c = (LETTERS[i] for i in rng.integers(len(LETTERS), size=3))
         labels[f"{a}{rng.integers(2, 10)}{b}{c}"] = None
     return tuple(labels)
-
-
-def _codes(count: int, seed: int) -> list[str]:
-    """Pool codes in an order that does not follow the order of the inputs."""
-    rng = np.random.default_rng(derive_seed(seed, "groupeval codes"))
-    return [f"pool-{i:03d}" for i in rng.permutation(count)]
 
 
 COLUMNS = ("kind", "pool", "index", "text", "prompt")

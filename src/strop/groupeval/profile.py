@@ -173,11 +173,6 @@ class Profile:
         return json.loads(self.files[SCHEMA])
 
     @property
-    def schema_hash(self) -> str:
-        """SHA-256 of the schema's file."""
-        return sha256(self.files[SCHEMA])
-
-    @property
     def system(self) -> str:
         """The system prompt: how to treat the data, then the rubric."""
         return f"{self._text(SYSTEM)}\n{self._text(RUBRIC)}"
@@ -312,18 +307,15 @@ def documents(text: str, profile: Profile) -> list[str]:
 
 def encode(text: str, profile: Profile) -> str:
     """The preprocessed text as a JSON string; decoded, it is `preprocess(text)` exactly."""
-    own = re.compile(re.escape(profile.boundary))
-    parts = [_escaped(document, own) for document in documents(text, profile)]
-    return '"' + profile.boundary.join(parts) + '"'
-
-
-def _escaped(text: str, own_boundary: re.Pattern[str]) -> str:
-    text = json.dumps(text, ensure_ascii=False)[1:-1]
-    # After json.dumps a backslash in the text is doubled, so these escapes cannot be confused
-    # with anything that the text holds.
-    text = own_boundary.sub(lambda match: _code_point(match[0][0]) + match[0][1:], text)
-    text = CONTROL.sub(lambda match: _code_point(match[0]), text)
-    return "".join(c if c.isprintable() and c != "<" else _code_point(c) for c in text)
+    boundary, parts = profile.boundary, []
+    for document in documents(text, profile):
+        part = json.dumps(document, ensure_ascii=False)[1:-1]
+        # After json.dumps a backslash in the text is doubled, so these escapes cannot be confused
+        # with anything that the text holds.
+        part = part.replace(boundary, _code_point(boundary[:1]) + boundary[1:])
+        part = CONTROL.sub(lambda match: _code_point(match[0]), part)
+        parts.append("".join(c if c.isprintable() and c != "<" else _code_point(c) for c in part))
+    return '"' + boundary.join(parts) + '"'
 
 
 def _code_point(character: str) -> str:
@@ -343,18 +335,14 @@ def messages(
     if task is not None:
         lines.insert(0, f'{{"task": {encode(task, profile)}}}')
     data = "\n".join(lines)
-    user = Template(profile.user).substitute(
-        count=len(texts), code=_code(data), data=data, ids=", ".join(ids)
-    )
-    return [{"role": "system", "content": profile.system}, {"role": "user", "content": user}]
-
-
-def _code(data: str) -> str:
-    """A code that is not in the data: a text would have to hold a hash of itself."""
+    # A code that is not in the data: a text would have to hold a hash of itself.
     code = sha256(data)[:CODE_DIGITS]
     while code in data:
         code = sha256(code + data)[:CODE_DIGITS]
-    return code
+    user = Template(profile.user).substitute(
+        count=len(texts), code=code, data=data, ids=", ".join(ids)
+    )
+    return [{"role": "system", "content": profile.system}, {"role": "user", "content": user}]
 
 
 def prompt_hash(conversation: Messages) -> str:

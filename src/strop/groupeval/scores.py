@@ -160,7 +160,7 @@ def factors(verdicts: Sequence[GroupVerdict], *, modes: bool = True) -> dict[str
     pairs = sum(v * (v - 1) for v in valid)
     apart = sum(v * v - sum(c * c for c in some) for v, some in zip(valid, counts, strict=True))
     found: tuple[float | None, ...] = (
-        _share([one.valid for verdict in verdicts for one in verdict.outputs]),
+        share([one.valid for verdict in verdicts for one in verdict.outputs]),
         _mean([entropy(some) for some in counts if some]) if modes and any(counts) else None,
         apart / pairs if modes and pairs else None,
     )
@@ -169,22 +169,19 @@ def factors(verdicts: Sequence[GroupVerdict], *, modes: bool = True) -> dict[str
 
 def diagnose(cell: JudgedCell, *, modes: bool) -> dict[str, Any]:
     """All diagnostics of one cell; those about modes are None where the profile has none."""
-    of_modes = _of_modes(cell) if modes else dict.fromkeys(_MODE_KEYS)
-    return factors(cell.verdicts, modes=modes) | _of_outputs(cell) | of_modes
-
-
-def _of_outputs(cell: JudgedCell) -> dict[str, Any]:
     grades = [one for verdict in cell.verdicts for one in verdict.outputs]
     scores = np.array([one.scores for one in grades], dtype=float)
     quality = np.sort(cell.per_output)
     lowest = quality[: math.ceil(len(quality) / 4)]
     return {
-        "invalid_rate": _share([not one.valid for one in grades]),
+        **factors(cell.verdicts, modes=modes),
+        **(_of_modes(cell) if modes else dict.fromkeys(_MODE_KEYS)),
+        "invalid_rate": share([not one.valid for one in grades]),
         "severe_degeneration_rate": float((scores[:, NON_DEGENERATION] == 0).mean()),
         "dimension_means": [float(mean) for mean in scores.mean(axis=0)],
         "quality_p10": float(np.quantile(quality, 0.1)),
         "bottom_quartile_quality": float(lowest.mean()),
-        "non_high_confidence_rate": _share([one.confidence != "high" for one in cell.verdicts]),
+        "non_high_confidence_rate": share([one.confidence != "high" for one in cell.verdicts]),
     }
 
 
@@ -208,15 +205,16 @@ def _of_modes(cell: JudgedCell) -> dict[str, Any]:
         # No valid output is no mode: 0. (exp of an empty sum would claim one.)
         "effective_modes": _mean([math.exp(entropy(c)) if c else 0.0 for c in counts]),
         "dominant_share": _mean([c[0] / sum(c) for c in counts if c]) if any(counts) else None,
-        "hybrid_rate": _share([one.hybrid for one in valid]),
-        "singleton_rate": _share([len(c) == sum(c) >= 2 for c in counts]),
-        "ceiling_rate": _share(
+        "hybrid_rate": share([one.hybrid for one in valid]),
+        "singleton_rate": share([len(c) == sum(c) >= 2 for c in counts]),
+        "ceiling_rate": share(
             [at_ceiling(c, len(v.outputs)) for c, v in zip(counts, cell.verdicts, strict=True)]
         ),
     }
 
 
-def _share(facts: Sequence[bool]) -> float | None:
+def share(facts: Sequence[bool]) -> float | None:
+    """Of facts that hold; None of none."""
     return sum(facts) / len(facts) if facts else None
 
 
@@ -231,6 +229,16 @@ class PlannedGroups:
     outputs: int
     groups: int
     partitions: int
+
+
+def counted(cell: JudgedCell | None, planned: PlannedGroups) -> dict[str, int]:
+    """How much was judged of what was asked."""
+    asked = {"n_outputs_asked": planned.outputs, "n_groups_asked": planned.groups}
+    if cell is None:
+        return {"n_outputs": 0, "n_groups": 0, **asked}
+    found = {"n_outputs": len(cell.outputs), "n_groups": len(cell.verdicts)}
+    more = {"n_outputs_above_0": cell.nonzero, "n_partitions": len(cell.partitions)}
+    return found | more | asked
 
 
 def geq_bounds(cell: JudgedCell | None, planned: PlannedGroups) -> list[float]:

@@ -34,7 +34,7 @@ from typing import Any
 from strop.disk import TEMPORARY, disk, locked, write
 from strop.errors import UserError
 from strop.groupeval.plan import GroupKind, Plan, Sheet, Texts
-from strop.groupeval.profile import FILES, MANIFEST, Profile, canonical, sha256
+from strop.groupeval.profile import FILES, MANIFEST, SCHEMA, Profile, canonical, sha256
 from strop.groupeval.verdict import (
     Failure,
     GroupVerdict,
@@ -234,23 +234,20 @@ class Series:
     @classmethod
     def open(cls, run: str | os.PathLike[str], name: str | None = None) -> Series:
         """A series by its id, the beginning of it, or its judge's name; the only one by default."""
-        found = every = list_series(run)
+        fitting = every = list_series(run)
         if name is not None:
             exact = [one for one in every if name in (one.id, one.name)]
-            found = exact or [one for one in every if one.id.startswith(name)]
-        if len(found) == 1:
-            return found[0]
+            fitting = exact or [one for one in every if one.id.startswith(name)]
+        if len(fitting) == 1:
+            return fitting[0]
         known = ", ".join(f"{one.name} ({one.id})" for one in every)
         if not every:
             what, fix = "Nobody has judged this plan yet.", f"strop groupeval judge {run} --offline"
-        elif name is None:
-            what, fix = (
-                "Several judges have judged this plan; name one.",
-                f"use `series={every[0].id}`",
-            )
         else:
-            what = f"{'Several series match' if found else 'No series matches'} {name!r}."
+            what = "Several judges have judged this plan; name one."
             fix = f"use `series={every[0].id}`"
+            if name is not None:
+                what = f"{'Several series match' if fitting else 'No series matches'} {name!r}."
         raise UserError(what, where=run, expected=known or None, fix=fix)
 
     @classmethod
@@ -323,18 +320,13 @@ class Series:
 
     def verdicts(self, kind: GroupKind = "plan", repeat: int = 0) -> list[GroupVerdict]:
         """Every verdict, in the order of the plan; repeat 0 is the one that is scored."""
-        return [
-            one
-            for _, said in self.states(kind, repeat)
-            for one in said
-            if isinstance(one, GroupVerdict)
-        ]
+        every = (judgment for _, states in self.states(kind, repeat) for judgment in states)
+        return [judgment for judgment in every if isinstance(judgment, GroupVerdict)]
 
     def failures(self, kind: GroupKind = "plan", repeat: int = 0) -> list[Failure]:
         """The latest failure of every group that was asked and has no verdict."""
-        return [
-            one for _, said in self.states(kind, repeat) for one in said if isinstance(one, Failure)
-        ]
+        every = (judgment for _, states in self.states(kind, repeat) for judgment in states)
+        return [judgment for judgment in every if isinstance(judgment, Failure)]
 
     def states(
         self, kind: GroupKind = "plan", repeat: int = 0
@@ -351,9 +343,9 @@ class Series:
     def answered(self, repeat: int = 0) -> tuple[set[str], dict[str, int]]:
         """The ids of all sheets with a verdict; those that failed, and when each was last asked."""
         self._follow()
-        mine = {sheet: one for (sheet, r), one in self._known.items() if r == repeat}
-        done = {sheet for sheet, one in mine.items() if one.is_verdict}
-        asked = {sheet: one.line for sheet, one in mine.items() if one.line is not None}
+        known = {sheet: one for (sheet, r), one in self._known.items() if r == repeat}
+        done = {sheet for sheet, one in known.items() if one.is_verdict}
+        asked = {sheet: one.line for sheet, one in known.items() if one.line is not None}
         return done, {sheet: line for sheet, line in asked.items() if sheet not in done}
 
     def served(self) -> dict[str, int]:
@@ -429,7 +421,7 @@ class Series:
                 "repeat": 0,
                 **({} if sheet is None else {"kind": sheet.kind}),
                 "profile_sha256": self.profile.hash,
-                "schema_sha256": self.profile.schema_hash,
+                "schema_sha256": sha256(self.profile.files[SCHEMA]),
                 "reply_sha256": None if reply is None else hash_of(reply),
                 "written": datetime.now(UTC).isoformat(timespec="milliseconds"),
                 **entry,

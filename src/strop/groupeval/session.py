@@ -14,12 +14,11 @@ import uuid
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from strop.errors import UserError
 from strop.groupeval.endpoint import Endpoint, reply_limit
 from strop.groupeval.plan import Sheet
-from strop.groupeval.profile import Messages, messages, prompt_hash
+from strop.groupeval.profile import messages, prompt_hash
 from strop.groupeval.series import Series
 from strop.groupeval.verdict import NoVerdict, read_reply
 from strop.served.client import Reply
@@ -231,7 +230,17 @@ async def _ask(work: _Work, sheet: Sheet, repeat: int) -> Asked:
             series.append({**line, "outcome": SETTLED, **tab.entry()})
             raise
         asked = _asked(answer, sheet, series)
-        series.append({**line, **_entry(answer, asked, tab, question)})
+        series.append(
+            {
+                **line,
+                **answer.record(),
+                **tab.entry(),
+                "transport_retries": max(0, tab.calls - 1),
+                "outcome": asked.outcome,
+                "detail": asked.detail,
+                "prompt_sha256": prompt_hash(question),
+            }
+        )
         if answer.capped is not None:
             session.stopped = f"budget_exhausted: {answer.capped}"
         elif answer.trouble is not None and answer.trouble.fate == "unsent":
@@ -251,21 +260,10 @@ def _asked(answer: Reply, sheet: Sheet, series: Series) -> Asked:
     except NoVerdict as problem:
         if answer.finish_reason == "length":
             limit = reply_limit(series.judge)
-            told = f"the limit of {limit} tokens was reached ({problem.detail[:80]})"
-            return Asked("truncated", told, answer.reply)
+            detail = f"the limit of {limit} tokens was reached ({problem.detail[:80]})"
+            return Asked("truncated", detail, answer.reply)
         return Asked(problem.reason, problem.detail, answer.reply)
     return Asked("verdict", "", answer.reply)
-
-
-def _entry(answer: Reply, asked: Asked, tab: Tab, question: Messages) -> dict[str, Any]:
-    return {
-        **answer.record(),
-        **tab.entry(),
-        "transport_retries": max(0, tab.calls - 1),
-        "outcome": asked.outcome,
-        "detail": asked.detail,
-        "prompt_sha256": prompt_hash(question),
-    }
 
 
 def _note_unasked(series: Series, session: Session) -> None:

@@ -28,7 +28,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from itertools import combinations
 from typing import TYPE_CHECKING, Any, Literal
@@ -38,7 +38,7 @@ from numpy.typing import NDArray
 
 from strop.errors import UserError
 from strop.groupeval.judgments import Judgments, check_alike
-from strop.groupeval.scores import by_cell, ged, quality
+from strop.groupeval.scores import PlannedGroups, by_cell, ged, quality, share
 from strop.groupeval.verdict import Grade, GroupVerdict
 
 if TYPE_CHECKING:
@@ -60,7 +60,14 @@ def reliability(series: Series, *, seed: int = 0) -> dict[str, Any]:
         "n_groups": len(first),
         "n_groups_asked": series.asked,
         "repeats": [repeat_noise(first, other, series.profile.modes) for other in repeats],
-        "controls": control_results(_controls(series)),
+        "controls": control_results(
+            [
+                dict(zip(sheet.planted, judgment.outputs, strict=True))
+                for sheet, judgments in series.states("control")
+                for judgment in judgments
+                if isinstance(judgment, GroupVerdict)
+            ]
+        ),
         "n_controls_asked": len(series.plan.controls),
         "positions": position_effect(_rows(series), seed=seed),
         "lengths": {
@@ -83,7 +90,7 @@ def repeat_noise(
     ]
     totals = np.array([[quality(a), quality(b)] for a, b in grades])
     cells = [by_cell([pair[side] for pair in pairs]) for side in (0, 1)]
-    labels = [_shared_modes(one, other) for one, other in pairs]
+    labels = [_shared_modes(zip(a.outputs, b.outputs, strict=True)) for a, b in pairs]
     return {
         "n_groups": len(pairs),
         "n_outputs": len(grades),
@@ -97,12 +104,9 @@ def repeat_noise(
     }
 
 
-def _shared_modes(one: GroupVerdict, other: GroupVerdict) -> tuple[list[Any], list[Any]]:
-    both = [
-        (a.mode, b.mode)
-        for a, b in zip(one.outputs, other.outputs, strict=True)
-        if a.valid and b.valid
-    ]
+def _shared_modes(outputs: Iterable[tuple[Grade, Grade]]) -> tuple[list[Any], list[Any]]:
+    """The modes of those outputs that are in one by both judgments."""
+    both = [(a.mode, b.mode) for a, b in outputs if a.mode is not None and b.mode is not None]
     return [a for a, _ in both], [b for _, b in both]
 
 
@@ -112,21 +116,17 @@ def control_results(groups: Sequence[dict[str, Grade]]) -> dict[str, Any]:
     orders = [(g["ordered"], g["shuffled"]) for g in groups]
     return {
         "n_groups": len(groups),
-        "duplicate_same_mode": _rate([a.valid == b.valid and a.mode == b.mode for a, b in copies]),
-        "duplicate_same_grades": _rate([a.scores == b.scores for a, b in copies]),
-        "shuffled_not_more_coherent": _rate(
+        "duplicate_same_mode": share([a.valid == b.valid and a.mode == b.mode for a, b in copies]),
+        "duplicate_same_grades": share([a.scores == b.scores for a, b in copies]),
+        "shuffled_not_more_coherent": share(
             [b.scores[COHERENCE] <= a.scores[COHERENCE] for a, b in orders]
         ),
-        "shuffled_lower_quality": _rate([quality(b) < quality(a) for a, b in orders]),
+        "shuffled_lower_quality": share([quality(b) < quality(a) for a, b in orders]),
         "shuffled_quality_change": float(np.mean([quality(b) - quality(a) for a, b in orders]))
         if orders
         else None,
-        "empty_invalid": _rate([not g["empty"].valid for g in groups]),
+        "empty_invalid": share([not g["empty"].valid for g in groups]),
     }
-
-
-def _rate(facts: Sequence[bool]) -> float | None:
-    return sum(facts) / len(facts) if facts else None
 
 
 def position_effect(rows: Floats, *, seed: int = 0) -> dict[str, Any] | None:
@@ -163,12 +163,12 @@ def length_effect(
 def _rows(series: Series) -> Floats:
     """Quality by position, for the sheets that have verdicts, `[sheets, positions]`."""
     rows = []
-    for sheet, said in series.states():
+    for sheet, judgments in series.states():
         grades = {
-            (one.cell, grade.index): grade
-            for one in said
-            if isinstance(one, GroupVerdict)
-            for grade in one.outputs
+            (judgment.cell, grade.index): grade
+            for judgment in judgments
+            if isinstance(judgment, GroupVerdict)
+            for grade in judgment.outputs
         }
         if grades:
             places = zip(sheet.pools, sheet.indices, strict=True)
@@ -178,15 +178,6 @@ def _rows(series: Series) -> Floats:
     # Prompts may have different numbers of answers; places are compared among groups of one size.
     usual = Counter(map(len, rows)).most_common(1)
     return np.array([row for row in rows if len(row) == usual[0][0]], dtype=float)
-
-
-def _controls(series: Series) -> list[dict[str, Grade]]:
-    return [
-        dict(zip(sheet.planted, one.outputs, strict=True))
-        for sheet, said in series.states("control")
-        for one in said
-        if isinstance(one, GroupVerdict)
-    ]
 
 
 Level = Literal["nominal", "ordinal", "interval"]
@@ -200,35 +191,74 @@ Aligned = tuple[Grade, ...]
 
 def agree(judges: Sequence[Judgments]) -> dict[str, Any]:
     """Agreement of two or more judges on the groups that all of them judged."""
+    asked = max(sum(c.groups for c in one.planned.values()) for one in judges)
+    # What one judge graded and another has not yet would move the order of the cells.
+    alike = common(judges)
+    groups = [
+        _aligned(list(some), judges) for some in zip(*(one.verdicts for one in alike), strict=True)
+    ]
+    outputs = [output for group in groups for output in group]
+    modes, ranks = [], []
+    for i, j in combinations(range(len(judges)), 2):
+        pair = {"a": judges[i].source, "b": judges[j].source}
+        ranks.append(pair | rank_correlation(alike[i], alike[j]))
+        if alike[0].modes:
+            labels = [_shared_modes((one[i], one[j]) for one in group) for group in groups]
+            modes.append(pair | mode_agreement(labels))
+    return {
+        "judges": [one.source for one in judges],
+        "n_groups": len(groups),
+        "n_groups_asked": asked,
+        "n_outputs": len(outputs),
+        "alpha": _alphas(outputs, judges[0].dimensions),
+        "modes": modes if alike[0].modes else None,
+        "rank_correlations": ranks,
+    }
+
+
+def common(judges: Sequence[Judgments]) -> list[Judgments]:
+    """Judgments of what all judges judged, in one order: groups, or single outputs.
+
+    Who rated outputs one by one is held against what others said of these outputs in the first
+    group that has them; modes are then out of question.
+    """
+    if any(map(_rated_alone, judges)):
+        judges = [one if _rated_alone(one) else _one_by_one(one) for one in judges]
     for other in judges[1:]:
         check_alike(judges[0], other, judges=False)
     tables = [{(j.cell, j.partition, j.group): j for j in one.verdicts} for one in judges]
     keys = _common_keys(tables, judges)
-    groups = [_aligned([table[key] for table in tables], judges) for key in keys]
-    # What one judge graded and another has not yet would move the order of the cells.
-    alike = [
-        replace(one, verdicts=[table[key] for key in keys])
+    there = {cell for cell, *_ in keys}
+    order = [name for name in judges[0].planned if name in there]  # one generator is first for all
+    return [
+        replace(
+            one,
+            verdicts=[table[key] for key in keys],
+            planned={name: one.planned[name] for name in order},
+        )
         for one, table in zip(judges, tables, strict=True)
     ]
-    outputs = [output for group in groups for output in group]
-    pairs = list(combinations(range(len(judges)), 2))
-    return {
-        "judges": [one.source for one in judges],
-        "n_groups": len(groups),
-        "n_groups_asked": max(sum(c.groups for c in one.planned.values()) for one in judges),
-        "n_outputs": len(outputs),
-        "alpha": _alphas(outputs, judges[0].dimensions),
-        "modes": [_pair(judges, i, j) | mode_agreement(_modes_of(groups, i, j)) for i, j in pairs]
-        if judges[0].modes
-        else None,
-        "rank_correlations": [
-            _pair(judges, i, j) | rank_correlation(alike[i], alike[j]) for i, j in pairs
-        ],
-    }
 
 
-def _pair(judges: Sequence[Judgments], i: int, j: int) -> dict[str, Any]:
-    return {"a": judges[i].source, "b": judges[j].source}
+def _rated_alone(judgments: Judgments) -> bool:
+    """Whether it is a file of single outputs under their own numbers, as a page keeps ratings."""
+    return not judgments.from_plan and all(
+        len(one.outputs) == 1 and (one.partition, one.group) == (0, one.outputs[0].index)
+        for one in judgments.verdicts
+    )
+
+
+def _one_by_one(judgments: Judgments) -> Judgments:
+    """Every output a group of its own, by the first of its groups."""
+    found: dict[tuple[str, int], GroupVerdict] = {}
+    for verdict in sorted(judgments.verdicts, key=lambda one: (one.partition, one.group)):
+        for one in verdict.outputs:
+            alone = (replace(one, mode=None, hybrid=False),)
+            new = GroupVerdict(verdict.cell, 0, one.index, alone, verdict.confidence)
+            found.setdefault((verdict.cell, one.index), new)
+    counts = Counter(cell for cell, _ in found)
+    planned = {name: PlannedGroups(counts[name], counts[name], 1) for name in judgments.planned}
+    return replace(judgments, verdicts=list(found.values()), planned=planned, modes=False)
 
 
 def _common_keys(
@@ -283,15 +313,6 @@ def alpha(values: Any, level: Level) -> float | None:
     return float(krippendorff.alpha(reliability_data=values.T, level_of_measurement=level))
 
 
-def _modes_of(groups: list[list[Aligned]], i: int, j: int) -> list[tuple[list[Any], list[Any]]]:
-    labels = []
-    for group in groups:
-        both = [(output[i].mode, output[j].mode) for output in group]
-        both = [(a, b) for a, b in both if a is not None and b is not None]
-        labels.append(([a for a, _ in both], [b for _, b in both]))
-    return labels
-
-
 def mode_agreement(labels: Sequence[tuple[Sequence[Any], Sequence[Any]]]) -> dict[str, Any]:
     """Co-membership of pairs, from the two judges' modes of each group."""
     counts = [_pair_counts(a, b) for a, b in labels]
@@ -336,10 +357,11 @@ def rank_correlation(a: Judgments, b: Judgments) -> dict[str, Any]:
     left, right = a.cells, b.cells
     names = [name for name in left if name in right]
     geq = [[side[name].geq() for name in names] for side in (left, right)]
-    diversity = [[ged(side[name]) for name in names] for side in (left, right)]
+    modes = a.modes and b.modes
+    diversity = [[ged(side[name]) for name in names if modes] for side in (left, right)]
     return {
         "geq": spearman(*geq),
-        "ged": spearman(*diversity) if a.modes and b.modes else None,
+        "ged": spearman(*diversity),
         "n_cells": len(names),
     }
 

@@ -36,7 +36,7 @@ from strop.assets import ROOT
 from strop.errors import UserError
 from strop.groupeval.people import RatedGroup, tasks_of
 from strop.groupeval.profile import Profile
-from strop.groupeval.scores import entropy, group_ged, quality
+from strop.groupeval.scores import entropy, group_ged, quality, share
 from strop.groupeval.session import Answer
 from strop.groupeval.trust import adjusted_rand, alpha, position_effect, spearman
 from strop.groupeval.verdict import GroupVerdict, NoVerdict, grade_of, read_reply
@@ -244,14 +244,8 @@ def _graded_alike(pairs: Sequence[Pair]) -> dict[str, Any]:
     """The quality of every text, 0 to 10, by people and by the judge."""
     if not pairs:
         return {}
-    both = np.array(
-        [
-            (given, quality(one))
-            for group, verdict in pairs
-            for one in verdict.outputs
-            for given in [(group.grades or ())[one.index]]
-        ]
-    )
+    graded = ((group.grades or (), one) for group, v in pairs for one in v.outputs)
+    both = np.array([(grades[one.index], quality(one)) for grades, one in graded])
     return {
         "alpha": alpha(both, "interval"),
         "weighted_kappa": weighted_kappa(both[:, 0], both[:, 1]),
@@ -343,24 +337,23 @@ def controlled(verdicts: Verdicts, said: Mapping[str, Verdicts]) -> dict[str, An
     """What a judge made of `control_groups`, beside its verdicts on all groups."""
     first = [verdicts[i] for i in _spread(len(verdicts), len(said["again"]))]
 
-    def share(name: str, holds: Callable[[GroupVerdict], bool]) -> float | None:
-        found = [one for one in said[name] if one is not None]
-        return sum(map(holds, found)) / len(found) if found else None
+    def holds_in(name: str, holds: Callable[[GroupVerdict], bool]) -> float | None:
+        return share([holds(one) for one in said[name] if one is not None])
 
     def mean_ged(some: Verdicts) -> float | None:
-        found = [group_ged(one) for one in some if one is not None]
-        return float(np.mean(found)) if found else None
+        diversities = [group_ged(one) for one in some if one is not None]
+        return float(np.mean(diversities)) if diversities else None
 
     return {
         "repeatability": asked_again(first, said["again"]),
         "other_order": asked_again(first, said["turned"]),
         "planted": {
             "n_groups_of_each_kind": len(first),
-            "copies_are_one_mode": share("copies", lambda v: group_ged(v) == 0),
-            "a_copy_shares_its_mode": share(
+            "copies_are_one_mode": holds_in("copies", lambda v: group_ged(v) == 0),
+            "a_copy_shares_its_mode": holds_in(
                 "twice", lambda v: v.outputs[0].mode == v.outputs[-1].mode
             ),
-            "an_empty_text_is_invalid": share("empty", lambda v: not v.outputs[-1].valid),
+            "an_empty_text_is_invalid": holds_in("empty", lambda v: not v.outputs[-1].valid),
             "mean_ged": mean_ged(first),
             "mean_ged_of_unrelated_texts": mean_ged(said["mixed"]),
         },

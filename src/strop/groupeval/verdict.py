@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from strop.groupeval.plan import Plan, Sheet
 
 Confidence = Literal["high", "medium", "low"]
-CONFIDENCES: tuple[Confidence, ...] = get_args(Confidence)
 
 Reason = Literal[
     "refused",
@@ -68,23 +67,11 @@ class GroupVerdict:
 
     def portable(self) -> dict[str, Any]:
         """The exchange format: one JSON object a line."""
-        return {
-            "cell": self.cell,
-            "partition": self.partition,
-            "group": self.group,
-            "outputs": [
-                {
-                    "index": one.index,
-                    "valid": one.valid,
-                    "scores": list(one.scores),
-                    "mode": one.mode,
-                    "hybrid": one.hybrid,
-                }
-                for one in self.outputs
-            ],
-            "confidence": self.confidence,
-            **({} if self.prompt is None else {"prompt": self.prompt}),
-        }
+        outputs = [{**vars(one), "scores": list(one.scores)} for one in self.outputs]
+        document = {**vars(self), "outputs": outputs}
+        if self.prompt is None:
+            del document["prompt"]
+        return document
 
 
 @dataclass(frozen=True)
@@ -146,13 +133,10 @@ def read_reply(reply: str | None, labels: tuple[str, ...], profile: Profile) -> 
         document = json.loads(reply, object_pairs_hook=no_repeats, parse_constant=_no_constant)
     except (ValueError, RecursionError) as error:
         raise NoVerdict("not_json", f"{error}; it begins {reply.strip()[:60]!r}") from None
-    schema = profile.schema
-    error = None
-    if not _surely_fits(document, schema):
-        error = next(_validator(profile.files[SCHEMA]).iter_errors(document), None)
-    if error is not None:
-        place = "/".join(map(str, error.absolute_path)) or "the whole reply"
-        raise NoVerdict("schema_mismatch", f"{place}: {_told(error)}"[:SHOWN])
+    if not _surely_fits(document, profile.schema):
+        for error in _validator(profile.files[SCHEMA]).iter_errors(document):
+            place = "/".join(map(str, error.absolute_path)) or "the whole reply"
+            raise NoVerdict("schema_mismatch", f"{place}: {_shortened(error)}"[:SHOWN])
     _check_rules(document["outputs"], labels, profile)
     return document
 
@@ -177,18 +161,14 @@ def _surely_fits(value: Any, schema: dict[str, Any]) -> bool:
         return short <= len(value) <= long and all(_surely_fits(one, inner) for one in value)
     if isinstance(value, dict):
         inner = schema.get("properties", {})
-        if (
-            schema.get("additionalProperties", True) is not True
-            and not value.keys() <= inner.keys()
-        ):
-            return False
-        if not value.keys() >= set(schema.get("required", ())):
+        more = schema.get("additionalProperties", True) is True or value.keys() <= inner.keys()
+        if not more or not value.keys() >= set(schema.get("required", ())):
             return False
         return all(_surely_fits(one, inner.get(name, {})) for name, one in value.items())
     return True
 
 
-def _told(error: ValidationError) -> str:
+def _shortened(error: ValidationError) -> str:
     """The validator's message; what it quotes is cut, so that the reason behind it is not."""
     quoted = repr(error.instance)
     if len(quoted) <= QUOTED or not error.message.startswith(quoted):
@@ -208,37 +188,34 @@ def _validator(schema: bytes) -> Validator:
 
 
 def _check_rules(outputs: list[dict[str, Any]], labels: tuple[str, ...], profile: Profile) -> None:
-    found = [one["id"] for one in outputs]
-    if sorted(found) != sorted(labels):
-        repeated = sorted({name for name in found if found.count(name) > 1})
-        missing = sorted(set(labels) - set(found))
-        unknown = sorted(set(found) - set(labels))
-        told = {"missing": missing, "unknown": unknown, "repeated": repeated}
-        words = "; ".join(f"{k} {', '.join(v)}" for k, v in told.items() if v)
+    names = [output["id"] for output in outputs]
+    if sorted(names) != sorted(labels):
+        wrong = {
+            "missing": set(labels) - set(names),
+            "unknown": set(names) - set(labels),
+            "repeated": {name for name in names if names.count(name) > 1},
+        }
+        words = "; ".join(f"{k} {', '.join(sorted(v))}" for k, v in wrong.items() if v)
         raise NoVerdict("rule_violation", f"each id must appear exactly once: {words}"[:SHOWN])
-    for one in outputs:
-        _check_output(one, profile)
-
-
-def _check_output(one: dict[str, Any], profile: Profile) -> None:
-    scores = [one[name] for name in profile.dimensions]
-    mode, hybrid = one.get("mode"), one.get("hybrid", False)
-    if not one["valid"]:
-        if any(scores):
-            raise NoVerdict("rule_violation", f"{one['id']} is invalid but has grades above 0")
-        if mode is not None:
-            raise NoVerdict("rule_violation", f"{one['id']} is invalid but has a mode")
-        if hybrid:
-            raise NoVerdict("rule_violation", f"{one['id']} is invalid but has a hybrid mode")
-    elif profile.modes and mode is None:
-        raise NoVerdict("rule_violation", f"{one['id']} is valid but has no mode")
+    for output in outputs:
+        valid, mode = output["valid"], output.get("mode")
+        contradictions = {
+            "is invalid but has grades above 0": any(output[d] for d in profile.dimensions),
+            "is invalid but has a mode": mode is not None,
+            "is invalid but has a hybrid mode": output.get("hybrid", False),
+        }
+        if valid:
+            contradictions = {"is valid but has no mode": profile.modes and mode is None}
+        for what, holds in contradictions.items():
+            if holds:
+                raise NoVerdict("rule_violation", f"{output['id']} {what}")
 
 
 def verdicts_of(
     document: dict[str, Any], sheet: Sheet, plan: Plan, profile: Profile, prompt: str | None = None
 ) -> list[GroupVerdict]:
     """The verdict with the blinding undone: one per generator on the sheet."""
-    said = {one["id"]: one for one in document["outputs"]}
+    outputs = {output["id"]: output for output in document["outputs"]}
     rows = list(zip(sheet.pools, sheet.indices, sheet.labels, strict=True))
     return [
         GroupVerdict(
@@ -246,7 +223,9 @@ def verdicts_of(
             partition=sheet.partition,
             group=sheet.group,
             outputs=tuple(
-                grade_of(index, said[label], profile) for pool, index, label in rows if pool == code
+                grade_of(index, outputs[label], profile)
+                for pool, index, label in rows
+                if pool == code
             ),
             confidence=document["confidence"],
             prompt=prompt,
@@ -255,15 +234,15 @@ def verdicts_of(
     ]
 
 
-def grade_of(index: int, one: dict[str, Any], profile: Profile) -> Grade:
+def grade_of(index: int, output: dict[str, Any], profile: Profile) -> Grade:
     """What a reply says of one output."""
     return Grade(
         index=index,
-        valid=one["valid"],
+        valid=output["valid"],
         # A judge may write 1.0 for 1: JSON knows no difference.
-        scores=tuple(int(one[name]) for name in profile.dimensions),
-        mode=one.get("mode"),
-        hybrid=one.get("hybrid", False),
+        scores=tuple(int(output[name]) for name in profile.dimensions),
+        mode=output.get("mode"),
+        hybrid=output.get("hybrid", False),
     )
 
 

@@ -174,7 +174,12 @@ class StropLM(LM):
         for place, one in enumerate(requests):
             task = str(one.task_name)
             _only_text(one.args, task)
-            wanted = self._generation(one.args[-1], task)
+            if not isinstance(one.args[-1], Mapping):
+                got = repr(one.args[-1])[:80]
+                raise UserError(
+                    "A request comes without generation arguments.", where=task, got=got
+                )
+            wanted = self.settings.of(one.args[-1], task)
             groups[task, wanted.key].append(place)
             settings[wanted.key] = wanted
         for (task, key), places in groups.items():
@@ -182,13 +187,6 @@ class StropLM(LM):
             for place, answer in zip(places, self._answers(task, wanted, mine), strict=True):
                 answers[place] = answer
         return answers
-
-    def _generation(self, asked: Any, task: str) -> Generation:
-        if not isinstance(asked, Mapping):
-            raise UserError(
-                "A request comes without generation arguments.", where=task, got=repr(asked)[:80]
-            )
-        return self.settings.of(asked, task)
 
     def _answers(self, task: str, wanted: Generation, mine: Sequence[Instance]) -> list[str]:
         """Answers to the requests of one task."""
@@ -212,10 +210,8 @@ class StropLM(LM):
             canvases=canvases,
             progress=_Bar(task),
         )[0]
-        return [
-            wanted.cut(self._text(pool.ids[time * len(texts) + prompt].tolist()))
-            for time, prompt in counted
-        ]
+        rows = (pool.ids[time * len(texts) + prompt].tolist() for time, prompt in counted)
+        return [wanted.cut(self._text(row)) for row in rows]
 
     def _canvas(self, name: str, text: str, wanted: Generation) -> Canvas:
         # Questions and programs are full of [[1]]: nothing in them is a mark.
@@ -247,18 +243,18 @@ class StropLM(LM):
                 got="windows of a text, whose bounds with masks do not add up to one of the text",
                 fix="run loglikelihood, multiple_choice or generate_until tasks",
             )
-        return [self._rolling(str(one.args[0])) for one in requests]
-
-    def _rolling(self, text: str) -> float:
-        windows = utils.get_rolling_token_windows(
-            token_list=self._encode(text),
-            prefix_token=cast(CausalModel, self.model).start_id,
-            max_seq_len=self.model.length - 1,
-            context_len=1,
-        )
-        apart = map(utils.make_disjoint_window, windows)
-        pairs = [Pair(tuple(context), tuple(scored)) for context, scored in apart]
-        return sum(score for score, _ in self._scores(pairs))
+        sums = []
+        for one in requests:
+            windows = utils.get_rolling_token_windows(
+                token_list=self._encode(str(one.args[0])),
+                prefix_token=self.model.start_id,
+                max_seq_len=self.model.length - 1,
+                context_len=1,
+            )
+            apart = map(utils.make_disjoint_window, windows)
+            pairs = [Pair(tuple(context), tuple(scored)) for context, scored in apart]
+            sums.append(sum(score for score, _ in self._scores(pairs)))
+        return sums
 
     def _scores(self, pairs: Sequence[Pair]) -> list[Score]:
         for one in pairs:
@@ -273,12 +269,10 @@ class StropLM(LM):
         for one in pairs:
             score: Score = (0.0, True)
             if one.response:
-                how: dict[str, Any] = {
-                    "samples": self.mc_num,
-                    "seed": seed,
-                    "batch_size": self.batch_size,
-                }
-                score = monte_carlo(model, one, **how), is_greedy(model, one)
+                bound = monte_carlo(
+                    model, one, samples=self.mc_num, seed=seed, batch_size=self.batch_size
+                )
+                score = bound, is_greedy(model, one)
             scores.append(score)
             bar.advance(1, len(one.response))
         return scores

@@ -171,19 +171,22 @@ def _documents(path: Path, content: bytes) -> Iterator[tuple[str, Any]]:
 
 def _tokens(record: Any, denoiser: Vocabulary, where: str) -> tuple[list[int], bool]:
     """The row's ids, and whether its text had to be read though it has ids."""
-    ids = record if isinstance(record, list) else None
-    text = None
+    ids, text = record if isinstance(record, list) else None, None
     if isinstance(record, dict):
         ids, text = record.get("ids"), record.get("text")
-    whole = isinstance(ids, list) and all(type(one) is int for one in ids)
-    if (ids is not None and not whole) or (text is not None and not isinstance(text, str)):
+    own: list[int] | None = None
+    if isinstance(ids, list) and all(type(one) is int for one in ids):
+        own = ids
+    if (ids is not None and own is None) or (text is not None and not isinstance(text, str)):
         raise _unreadable(where, "ids that are no whole numbers, or a text that is none")
-    if whole and text is None:
-        return ids or [], False
     codec = denoiser.codec
+    if own is not None:
+        fits = all(0 <= one < denoiser.vocab_size for one in own)
+        if text is None or codec is None:
+            return own, False
+        if fits and codec.decode(own, mask_id=denoiser.mask_id) == text:
+            return own, False
     if codec is None:
-        if whole:
-            return ids or [], False
         raise UserError(
             "The held-out rows are text and the checkpoint has no tokenizer.",
             where=where,
@@ -191,15 +194,7 @@ def _tokens(record: Any, denoiser: Vocabulary, where: str) -> tuple[list[int], b
         )
     if text is None:
         raise _unreadable(where, "neither `text` nor `ids`")
-    if whole and _decodes(ids or [], text, denoiser):
-        return ids or [], False
-    return codec.encode(text), whole
-
-
-def _decodes(ids: list[int], text: str, denoiser: Vocabulary) -> bool:
-    assert denoiser.codec is not None
-    fits = all(0 <= one < denoiser.vocab_size for one in ids)
-    return fits and denoiser.codec.decode(ids, mask_id=denoiser.mask_id) == text
+    return codec.encode(text), own is not None
 
 
 def _check_ids(ids: list[int], denoiser: Vocabulary, where: str) -> None:
@@ -214,7 +209,6 @@ def _check_ids(ids: list[int], denoiser: Vocabulary, where: str) -> None:
         )
 
 
-def _unreadable(
-    where: str, got: str, expected: str = '{"text": "..."} or {"ids": [...]}'
-) -> UserError:
+def _unreadable(where: str, got: str) -> UserError:
+    expected = '{"text": "..."} or {"ids": [...]}'
     return UserError("A held-out row cannot be read.", where=where, got=got, expected=expected)

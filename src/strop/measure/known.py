@@ -61,12 +61,9 @@ def known_evaluator(name: str, *, device: str = "auto", dtype: str = "auto") -> 
 
         return load_evaluator(name, device=device, dtype=dtype)
 
-    memory = _memory("evaluator", name, device, dtype)
-    found = None if memory is None else memory.recall()
-    if found is not None:
-        spec = _spec(EvaluatorSpec, found)
-        if spec is not None:
-            return cast("Evaluator", Late(spec, str(found.get("source", name)), load))
+    memory, known = _memory("evaluator", name, device, dtype)
+    if (spec := _spec(EvaluatorSpec, known)) is not None:
+        return cast("Evaluator", Late(spec, str(known.get("source", name)), load))
     evaluator = load()
     if memory is not None:
         memory.keep({"spec": evaluator.spec.model_dump(mode="json"), "source": evaluator.source})
@@ -75,8 +72,8 @@ def known_evaluator(name: str, *, device: str = "auto", dtype: str = "auto") -> 
 
 def check_evaluator_name(name: str) -> None:
     """Refuse a name that no evaluator has; of one that is known nothing is looked at."""
-    memory = _memory("evaluator", name, *(usual[0] for usual in USUAL.values()))
-    if memory is None or memory.recall() is None:
+    _, known = _memory("evaluator", name, *(usual[0] for usual in USUAL.values()))
+    if not known:
         from strop.measure.evaluator import check_name
 
         check_name(name)
@@ -122,12 +119,10 @@ def known_model(source: str, *, device: str = "auto", dtype: str = "auto") -> Mo
 
         return load_model(source, device=device, dtype=dtype)
 
-    memory = _memory("model", source, device, dtype)
-    found = None if memory is None else memory.recall()
-    if found is not None and type(found.get("length")) is int:
-        spec = _spec(CheckpointSpec, found)
-        if spec is not None:
-            return cast("Model", Late(spec, source, load, length=found["length"]))
+    memory, known = _memory("model", source, device, dtype)
+    spec = _spec(CheckpointSpec, known)
+    if spec is not None and type(known.get("length")) is int:
+        return cast("Model", Late(spec, source, load, length=known["length"]))
     model = load()
     if memory is not None:
         from strop.denoisers.base import usable_length
@@ -137,21 +132,24 @@ def known_model(source: str, *, device: str = "auto", dtype: str = "auto") -> Mo
     return model
 
 
-def _memory(kind: str, name: str, device: str, dtype: str) -> FileMemory | None:
-    """What may be known of files on this machine."""
+def _memory(
+    kind: str, name: str, device: str, dtype: str
+) -> tuple[FileMemory | None, dict[str, Any]]:
+    """What may be known of files on this machine, and what is."""
     if device not in USUAL["device"] or dtype not in USUAL["dtype"]:
-        return None
+        return None, {}
     embedded = name.startswith(assets.EMBEDDED)
     place = assets.embedded_path(name) if embedded else Path(name).expanduser()
     try:
         settings = {"kind": kind, "name": name, "place": str(place.resolve())}
-        return FileMemory(files_at(place), settings) if place.exists() else None
+        memory = FileMemory(files_at(place), settings) if place.exists() else None
     except OSError:  # the loader has words for it
-        return None
+        memory = None
+    return memory, {} if memory is None else memory.recall() or {}
 
 
-def _spec(kind: type[Any], found: dict[str, Any]) -> Any:
+def _spec(kind: type[Any], known: dict[str, Any]) -> Any:
     try:
-        return kind(**found["spec"])
+        return kind(**known["spec"])
     except (UserError, KeyError, TypeError):
         return None

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import shlex
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
@@ -16,6 +16,7 @@ from pathlib import Path, PurePath
 from typing import Any
 
 from strop.errors import UserError
+from strop.groupeval.judgments import Judgments, load_judgments
 from strop.measure.frame import Measured, read_run
 from strop.measure.guard import Guard
 from strop.page.data import (
@@ -33,7 +34,7 @@ from strop.page.data import (
 from strop.page.evidence import judged_groups, task_answers
 from strop.page.origin import command_of
 from strop.page.player import players, tokens_of
-from strop.page.tables import judged_series, recognised
+from strop.page.tables import beside_each_other, judged_series, recognised
 from strop.page.trained import training_part
 from strop.served.address import notes_on
 from strop.spec.measure import MetricSpec
@@ -65,6 +66,8 @@ class _Found:
     runs: list[Run] = field(default_factory=list)
     studies: list[tuple[Path, dict[str, Any]]] = field(default_factory=list)
     judged: list[str] = field(default_factory=list)
+    rated: list[Judgments] = field(default_factory=list)
+    """A person's ratings of outputs; their files are among the judged."""
     trained: list[tuple[Path, Mark]] = field(default_factory=list)
     tasks: list[Path] = field(default_factory=list)
 
@@ -74,14 +77,15 @@ def gather(
     *,
     title: str | None = None,
     outputs: int | None = None,
-    numbers: bool = True,
+    measured: Callable[[Run], Iterable[Measured]] = read_run,
 ) -> Report:
     """Read everything that the sources hold, and the texts of the first outputs of every cell.
 
-    Without `numbers` nothing is computed of outputs, and none but the first of a cell are read.
+    `measured` gives the numbers of a run's cells. With `unmeasured` nothing is computed of outputs,
+    and none but the first of a cell are read.
     """
     found = _sort(sources)
-    groups = _groups(found.runs, MOST_OUTPUTS if outputs is None else outputs, numbers)
+    groups = _groups(found.runs, MOST_OUTPUTS if outputs is None else outputs, measured)
     cells = [(cell, run) for group, run in groups for cell in group.cells]
     parts = tuple(_study(path, document) for path, document in found.studies)
     parts += tuple(filter(None, map(_search, found.runs)))
@@ -104,7 +108,8 @@ def gather(
         audits=tuple(filter(None, map(_audit, found.runs))),
         studies=parts,
         series=tuple(judged_series(found.judged, cells_shown)),
-        judgments=tuple(_judgments(found.judged, cells_shown)),
+        judgments=tuple(_judgments(found, cells_shown)),
+        agreement=tuple(beside_each_other(found.judged, found.rated)),
         answers=tuple(filter(None, map(task_answers, found.tasks))),
         provenance=(*map(_origin_of_metric, told), *map(_origin_of_run, found.runs)),
         commands=_commands(found.runs),
@@ -112,13 +117,13 @@ def gather(
     )
 
 
-def _judgments(sources: Iterable[str], cells: Sequence[Shown]) -> Iterable[dict[str, Any]]:
+def _judgments(found: _Found, cells: Sequence[Shown]) -> Iterable[dict[str, Any]]:
     def name(called: str) -> str:
         cell = recognised(called, cells)
         return called if cell is None else cell.name
 
-    found = (judged_groups(source, name) for source in sources)
-    return (one for one in found if one is not None)
+    told = (judged_groups(source, name, found.rated) for source in found.judged)
+    return (one for one in told if one is not None)
 
 
 def _sort(sources: Sequence[str | Path]) -> _Found:
@@ -161,7 +166,9 @@ def _take(path: Path, mark: Mark | None, found: _Found) -> bool:
     elif mark.holds_cells:
         found.runs.append(Run.open(path))
         rated = path / RATINGS
-        found.judged += [str(rated)] if rated.is_file() else []
+        if rated.is_file():
+            found.judged.append(str(rated))
+            found.rated.append(load_judgments(str(rated)))
     elif mark.kind == "groupeval":
         found.judged.append(str(path))
     elif (document := study_result(path)) is not None:
@@ -194,12 +201,13 @@ def _nothing(path: Path, mark: Mark | None) -> UserError:
 # ---------------------------------------------------------------------------- cells
 
 
-def _groups(runs: Sequence[Run], outputs: int, numbers: bool) -> list[tuple[CellGroup, Run]]:
+def _groups(
+    runs: Sequence[Run], outputs: int, numbers: Callable[[Run], Iterable[Measured]]
+) -> list[tuple[CellGroup, Run]]:
     """Every cell that holds outputs, by checkpoint, length and seed; with the first run of each."""
     members: dict[tuple[str, int, int], dict[str, tuple[Measured, Cell, Run]]] = {}
     for run in runs:
-        frame = read_run(run) if numbers else map(_unmeasured, run.cells())
-        for measured, cell in zip(frame, run.cells(), strict=True):
+        for measured, cell in zip(numbers(run), run.cells(), strict=True):
             generator = measured.spec.generator
             key = (generator.checkpoint.sha256, generator.length, measured.spec.seed)
             mine = members.setdefault(key, {})
@@ -217,10 +225,11 @@ def _groups(runs: Sequence[Run], outputs: int, numbers: bool) -> list[tuple[Cell
     return [_group(key, mine, outputs) for key, mine in found.items()]
 
 
-def _unmeasured(cell: Cell) -> Measured:
-    """A row without any number but that of its outputs."""
-    nothing = Guard(cell.spec.generator.length, None, "nothing was measured")
-    return Measured(cell.spec, cell.path, len(cell.table(["index"])), nothing, ())
+def unmeasured(run: Run) -> Iterable[Measured]:
+    """The cells of a run with no number but that of their outputs."""
+    for cell in run.cells():
+        nothing = Guard(cell.spec.generator.length, None, "nothing was measured")
+        yield Measured(cell.spec, cell.path, len(cell.table(["index"])), nothing, ())
 
 
 def _group(

@@ -228,6 +228,8 @@ class Report:
     series: tuple[JudgedSeries, ...] = ()
     judgments: tuple[Mapping[str, Any], ...] = ()
     """Groups with every judge's verdict, a directory each (`strop.page.evidence`)."""
+    agreement: tuple[Table, ...] = ()
+    """Two judges each, or a judge and a person: how far they agree on what both judged."""
     answers: tuple[Mapping[str, Any], ...] = ()
     """Problems, responses and verdicts, a task run each."""
     provenance: tuple[Provenance, ...] = ()

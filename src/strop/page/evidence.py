@@ -12,23 +12,25 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from strop.errors import UserError
+from strop.groupeval.verdict import Grade, GroupVerdict
 from strop.page.data import encodable
 
 if TYPE_CHECKING:
     from strop.groupeval import Judgments
     from strop.groupeval.plan import Group
     from strop.groupeval.series import Series
-    from strop.groupeval.verdict import GroupVerdict
 
 GROUPS, ANSWERS, LONGEST = 48, 64, 4000
 """Of a directory of judgments, of a task's setting, and characters of a text."""
 
 
-def judged_groups(source: str, name: Callable[[str], str]) -> dict[str, Any] | None:
+def judged_groups(
+    source: str, name: Callable[[str], str], rated: Sequence[Judgments] = ()
+) -> dict[str, Any] | None:
     """The groups of a GroupEval directory with every judge's verdict, disagreements first.
 
-    `name` says how the page calls a generator. None where nobody has judged, and of a file, which
-    has no texts.
+    `name` says how the page calls a generator; `rated` are a person's ratings of single outputs,
+    which stand beside the judges. None where nobody has judged, and of a file, which has no texts.
     """
     from strop.groupeval import list_series, load_judgments
 
@@ -36,11 +38,16 @@ def judged_groups(source: str, name: Callable[[str], str]) -> dict[str, Any] | N
     if not series:
         return None
     plan = series[0].plan
-    judges = [_Judge(one, load_judgments(f"{source}@{one.id}")) for one in series]
+    judges: list[_Judge | _Person] = [
+        _Judge(one, load_judgments(f"{source}@{one.id}")) for one in series
+    ]
+    people = (_Person(one) for one in rated)
+    judges += [one for one in people if any(map(one.verdict, plan.groups))]
     rows = [_group(group, series[0], judges, name) for group in plan.groups]
-    rows = sorted((row for row in rows if any(row["said"])), key=lambda row: -row["apart"])
+    rows = [row for row in rows if any(row["said"])]
+    rows.sort(key=lambda row: -max(row["apart"].values(), default=0.0))
     return {
-        "judges": [one.judge.title for one in series],
+        "judges": [one.name for one in judges],
         "dimensions": list(series[0].profile.dimensions),
         "groups": rows[:GROUPS],
         "total": len(rows),
@@ -51,6 +58,7 @@ class _Judge:
     """One judge's verdicts and failures by group, with the replies as they came."""
 
     def __init__(self, series: Series, judgments: Judgments) -> None:
+        self.name = series.judge.title
         self.verdicts = {(v.cell, v.partition, v.group): v for v in judgments.verdicts}
         self.failures = {(v.cell, v.partition, v.group): v for v in judgments.failures}
         self.replies: dict[str, str] = {}
@@ -58,6 +66,9 @@ class _Judge:
             if entry.get("repeat") == 0 and entry.get("reply"):
                 for sheet in entry.get("sheets") or [entry.get("sheet")]:
                     self.replies[str(sheet)] = str(entry["reply"])
+
+    def verdict(self, group: Group) -> GroupVerdict | None:
+        return self.verdicts.get((group.cell, group.partition, group.group))
 
     def said(self, group: Group) -> dict[str, Any] | None:
         """Of one group, in the order in which it was read; None where it was not asked."""
@@ -77,32 +88,71 @@ class _Judge:
         return None
 
 
+class _Person:
+    """What a person said of single outputs, whatever their group."""
+
+    def __init__(self, judgments: Judgments) -> None:
+        self.name = rater(judgments.source)
+        self._grades = {
+            (verdict.cell, one.index): one
+            for verdict in judgments.verdicts
+            for one in verdict.outputs
+        }
+
+    def _of(self, group: Group) -> list[Grade | None]:
+        return [self._grades.get((group.cell, i)) for i in group.indices]
+
+    def verdict(self, group: Group) -> GroupVerdict | None:
+        """As if the rated ones of its outputs had been the group."""
+        found = tuple(one for one in self._of(group) if one is not None)
+        place = group.cell, group.partition, group.group
+        return GroupVerdict(*place, found, "high") if found else None
+
+    def said(self, group: Group) -> dict[str, Any] | None:
+        """Without a grade where an output was not rated; None where none of them was."""
+        if self.verdict(group) is None:
+            return None
+        mine = self._of(group)
+        grades = [one and [one.valid, list(one.scores), None, False] for one in mine]
+        return {"grades": grades, "reply": ""}
+
+
+def rater(source: str) -> str:
+    """How a page calls whoever rated the outputs of a run."""
+    return f"ratings in {Path(source).parents[1].name}"
+
+
 def _group(
-    group: Group, series: Series, judges: Sequence[_Judge], name: Callable[[str], str]
+    group: Group, series: Series, judges: Sequence[_Judge | _Person], name: Callable[[str], str]
 ) -> dict[str, Any]:
     texts = series.texts(group.cell)
-    key = group.cell, group.partition, group.group
-    found = [one.verdicts[key] for one in judges if key in one.verdicts]
+    found = {i: told for i, one in enumerate(judges) if (told := one.verdict(group)) is not None}
     return {
         "cell": name(group.cell),
         "partition": group.partition,
         "group": group.group,
         "texts": [[i, encodable(texts[i])[:LONGEST]] for i in group.indices],
         "said": [one.said(group) for one in judges],
-        "apart": max((apart(a, b) for a, b in combinations(found, 2)), default=0.0),
+        "apart": {f"{i} {j}": apart(found[i], found[j]) for i, j in combinations(found, 2)},
     }
 
 
 def apart(a: GroupVerdict, b: GroupVerdict) -> float:
-    """How far two verdicts on one group lie apart: grades, and which texts share a mode; 0 to 2."""
+    """How far two verdicts on one group lie apart: grades, and which texts share a mode; 0 to 2.
+
+    A verdict that has a grade without a mode is compared by its grades alone.
+    """
     left, right = ({one.index: one for one in verdict.outputs} for verdict in (a, b))
     both = sorted(left.keys() & right.keys())
     if not both:
         return 0.0
     sums = [abs(sum(left[i].scores) - sum(right[i].scores)) for i in both]
+    modes = all(
+        one.mode is not None for side in (left, right) for one in side.values() if one.valid
+    )
     pairs = [
         (left[i].mode == left[j].mode) != (right[i].mode == right[j].mode)
-        for i, j in combinations(both, 2)
+        for i, j in combinations(both if modes else (), 2)
     ]
     most = 2 * len(left[both[0]].scores)
     return sum(sums) / (most * len(sums)) + (sum(pairs) / len(pairs) if pairs else 0.0)

@@ -9,17 +9,21 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
+from itertools import combinations, product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from strop.errors import UserError
 from strop.groupeval.words import COPIED, DIAGNOSTICS, FACTOR_COLUMNS, current_scores, differences
 from strop.measure.frame import SMALL, Measured, cut_notes
 from strop.measure.metric import metrics
 from strop.page.data import CellGroup, JudgedSeries, Report, Shown, listed, value_of
+from strop.page.evidence import rater
 from strop.spec.measure import MetricSpec
 from strop.table import Column, Pivot, Table
 
@@ -92,10 +96,55 @@ def _series(
 
 def _label(judgments: Judgments, name: str) -> str:
     file = Path(name)
-    rated = file.parent.name == "ratings"
-    who = f"the ratings in {file.parents[1].name}" if rated else file.name
+    who = f"the {rater(name)}" if file.parent.name == "ratings" else file.name
     who = who if judgments.judge is None else judgments.judge.title
     return f"{who}, profile {judgments.profile[:8]}" if judgments.profile else who
+
+
+SIDES = (
+    Column("pair", "B minus A"),
+    Column("judge"),
+    Column("geq_a", "GEQ of A", digits=3),
+    Column("geq_b", "GEQ of B", digits=3),
+    Column("geq_difference", "B minus A, GEQ", digits=3, signed=True, help="95% interval."),
+    Column("outputs", help="Of A and B together, graded by both judges."),
+)
+
+
+def beside_each_other(sources: Iterable[str], rated: Sequence[Judgments]) -> Iterable[Table]:
+    """Every two judges of a directory, and every judge and person, on what both judged."""
+    from strop.groupeval import list_series, load_judgments
+
+    for source in sources:
+        series = list_series(source) if Path(source).is_dir() else []
+        judges = [load_judgments(f"{source}@{one.id}") for one in series]
+        for pair in (*combinations(judges, 2), *product(judges, rated)):
+            with suppress(UserError):  # there is nothing that both judged
+                yield two_judges(*pair)
+
+
+def two_judges(one: Judgments, other: Judgments) -> Table:
+    """How far two judges agree, and what each says of every generator against the first."""
+    from strop.groupeval.bootstrap import against_first
+    from strop.groupeval.trust import agree, common
+
+    found = agree([one, other])
+    names = [_label(judge, judge.source) for judge in (one, other)]
+    rows = [
+        row
+        | {
+            "pair": f"{row['cell_b']} minus {row['cell_a']}",
+            "judge": name,
+            "outputs": row["n_outputs_a"] + row["n_outputs_b"],
+        }
+        for name, judge in zip(names, common([one, other]), strict=True)
+        for row in against_first(judge)
+    ]
+    alpha = found["alpha"]["quality"]
+    told = "all grades are the same" if alpha is None else f"agreement {alpha:.2f}"
+    title = f"{names[0]} beside {names[1]}: {found['n_outputs']} outputs graded by both, {told}"
+    rows.sort(key=lambda row: row["pair"])
+    return Table(f"{title} (Krippendorff's alpha of quality)", SIDES, rows)
 
 
 def _row(name: str, found: dict[str, Any], cells: Sequence[Shown]) -> dict[str, Any]:

@@ -122,10 +122,9 @@ class Probe:
         """All answers, in the order of the table."""
         base = self._asked(_requests())
         again = [one[:1] * (REPEATS - 1) for one in _requests()]
-        self.base = [[one.text for one in some] for some in base]
+        self.base = _texts(base)
         self.repeats = Pairs.of(
-            [[some[0].text] * (REPEATS - 1) for some in base],
-            [[one.text for one in some] for some in self._asked(again)],
+            [[some[0].text] * (REPEATS - 1) for some in base], _texts(self._asked(again))
         )
         self.varied = Pairs.within(self.base)
         answers = [self._repeat(), self._seed()]
@@ -244,24 +243,17 @@ class Probe:
 
     def _company(self, base: list[list[Said]], cold: list[list[Said]] | None) -> list[Answer]:
         """Requests whose text alone is known, beside others and beside copies of themselves."""
-        question = "Is a text the same in the company of short and long requests as alone?"
         references = self._references(base, cold)
-        if not references:
-            why = "no request brings the same text twice, so nothing can be compared"
-            known = [Answer("batch", question, "cannot tell", why)]
-            if self._subject.takes_stop:
-                question = "Is a text the same among copies of its request as alone?"
-                known.append(Answer("concurrency", question, "cannot tell", why))
-            return known
-        answers = [
-            self._alike("batch", question, lambda: self._beside_others(references), "in company")
-        ]
+        question = "Is a text the same in the company of short and long requests as alone?"
+        looks = [("batch", question, lambda: self._beside_others(references), "in company")]
         if self._subject.takes_stop:
             question = "Is a text the same among copies of its request as alone?"
             told = f"{TOGETHER} at once"
-            among = self._among_copies
-            answers.append(self._alike("concurrency", question, lambda: among(references), told))
-        return answers
+            looks.append(("concurrency", question, lambda: self._among_copies(references), told))
+        if references:
+            return [self._alike(*look) for look in looks]
+        why = "no request brings the same text twice, so nothing can be compared"
+        return [Answer(knob, question, "cannot tell", why) for knob, question, *_ in looks]
 
     def _beside_others(self, references: Sequence[tuple[int, Request, str]]) -> Pairs:
         """Every reference once among short requests and once among long ones."""
@@ -293,7 +285,6 @@ class Probe:
         for p, text in enumerate(PROMPTS):
             if cold is not None and len({one.text for one in cold[p]}) == 1:
                 self.alone += Pairs(0, len(cold[p]) - 1)
-            if cold is not None and len({one.text for one in cold[p]}) == 1:
                 found.append((p, Request(text, seed_of(p, 0), 0.0), cold[p][0].text))
             if not self.repeats.differ:
                 found.append((p, Request(text, seed_of(p, 0)), base[p][0].text))

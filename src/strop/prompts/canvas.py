@@ -13,7 +13,7 @@ from typing import Protocol
 
 from strop.bounds import MOST_LENGTH
 from strop.errors import UserError, whole_number
-from strop.prompts.rows import Piece, Prompt, PromptSet, Template
+from strop.prompts.rows import Prompt, PromptSet, Template
 from strop.spec.generator import PromptSpec
 
 
@@ -152,7 +152,14 @@ def _canvas(
 ) -> tuple[Canvas, int]:
     """One prompt, and how many open positions it has of its own."""
     if prompt.text is None:
-        given = _taken(prompt, template)
+        if template.name != "plain":
+            raise UserError(
+                f"The template {template.name!r} is written around texts, and the row has ids.",
+                where=prompt.place,
+                expected="a row with a text",
+                fix="use the plain template, which leaves ids as they are",
+            )
+        given = list(prompt.ids or ())
         gaps, positions, pieces = given.count(None), len(given), ()
     else:
         pieces = template.pieces(prompt.text, prompt.place)
@@ -168,24 +175,16 @@ def _canvas(
     # Before the positions are made: a gap may be larger than any model.
     _check_room(positions, f"{positions} positions, {gaps} of them open", reader, prompt.place)
     if prompt.text is not None:
-        given = [*_opening(reader, template), *_encoded(pieces, reader, prompt.place)]
+        given = list(_opening(reader, template))
+        for piece in pieces:
+            gap = isinstance(piece, int)
+            given += [None] * piece if gap else _ids(piece, reader, prompt.place)
     _check_tokens(given, reader, prompt.place)
     whole = tuple(given) if gaps else (*given, *[None] * (length or 0))
     empty = whole.count(None)
     got = f"{len(whole) - empty} given + {empty} open positions"
     _check_room(len(whole), got, reader, prompt.place)
     return Canvas(prompt.id, whole, prompt.reference), gaps
-
-
-def _taken(prompt: Prompt, template: Template) -> list[int | None]:
-    if template.name != "plain":
-        raise UserError(
-            f"The template {template.name!r} is written around texts, and the row has ids.",
-            where=prompt.place,
-            expected="a row with a text",
-            fix="use the plain template, which leaves ids as they are",
-        )
-    return list(prompt.ids or ())
 
 
 def _opening(reader: PromptReader, template: Template) -> tuple[int, ...]:
@@ -204,13 +203,6 @@ def _opening(reader: PromptReader, template: Template) -> tuple[int, ...]:
     return (reader.bos_id,)
 
 
-def _encoded(pieces: Sequence[Piece], reader: PromptReader, place: str) -> list[int | None]:
-    ids: list[int | None] = []
-    for piece in pieces:
-        ids += [None] * piece if isinstance(piece, int) else _ids(piece, reader, place)
-    return ids
-
-
 def _ids(text: str, reader: PromptReader, place: str) -> list[int]:
     if reader.codec is None:
         raise UserError(
@@ -225,10 +217,12 @@ def _ids(text: str, reader: PromptReader, place: str) -> list[int]:
         raise error.at(place) from error
     again = reader.codec.decode(ids)
     if _letters(again) != _letters(text):
+        shorter = min(len(text), len(again))
+        at = next((i for i in range(shorter) if text[i] != again[i]), shorter)
         raise UserError(
             "The tokenizer cannot write this prompt: it loses part of the text.",
             where=place,
-            got=_difference(text, again),
+            got=f"{text[at : at + 30]!r} comes back as {again[at : at + 30]!r}",
             fix="leave out what the model's vocabulary does not have, or give token ids",
         )
     return ids
@@ -238,12 +232,6 @@ def _letters(text: str) -> str:
     """What a tokenizer must keep: not blanks, case, accents or ligatures, which some normalise."""
     folded = unicodedata.normalize("NFKD", text).casefold()
     return "".join(c for c in folded if unicodedata.category(c) not in ("Mn", "Cc", "Cf", "Zs"))
-
-
-def _difference(text: str, again: str) -> str:
-    shorter = min(len(text), len(again))
-    at = next((i for i in range(shorter) if text[i] != again[i]), shorter)
-    return f"{text[at : at + 30]!r} comes back as {again[at : at + 30]!r}"
 
 
 def _check_tokens(given: Sequence[int | None], reader: PromptReader, place: str) -> None:

@@ -60,8 +60,13 @@ class ChatTemplate:
         tokens = tuple(sorted(_tokens(content).items()))
         if (text := _read(alone)) is not None:
             return cls(text, tokens, where=str(alone))
-        text = _default(content.get(KEY))
-        if text is None:
+        text = content.get(KEY)
+        if isinstance(text, list):  # of several named ones, that for conversations without tools
+            named = {
+                one.get("name"): one.get("template") for one in text if isinstance(one, Mapping)
+            }
+            text = named.get("default")
+        if not isinstance(text, str):
             raise _none_there(Path(directory))
         return cls(text, tokens, where=str(config))
 
@@ -84,7 +89,8 @@ class ChatTemplate:
 
         Without `open_answer` the last message is an answer's own beginning: it is left open.
         """
-        given = {**self._off(), **(variables or {})}
+        # Off, in a template that has the switch.
+        given = {**({THINKING: False} if THINKING in self.source else {}), **(variables or {})}
         if open_answer and not given.get(THINKING):
             self._check_thought(given)
         text = self._run(messages, given, open_answer)
@@ -95,10 +101,6 @@ class ChatTemplate:
             return text
         last = messages[-1]["content"].strip()
         return text[: text.rindex(last) + len(last)] if last in text else text
-
-    def _off(self) -> dict[str, Any]:
-        """The thinking switch, for a template that has one."""
-        return {THINKING: False} if THINKING in self.source else {}
 
     def _check_thought(self, variables: Mapping[str, Any]) -> None:
         """Refuse a template that lets the answer begin inside a thought, or with a made-up one.
@@ -244,14 +246,6 @@ def _tokens(config: Mapping[str, Any]) -> dict[str, str]:
         if name.endswith("_token") and isinstance(text, str):
             found[name] = text
     return found
-
-
-def _default(value: Any) -> str | None:
-    """Of several named templates, the one for conversations without tools."""
-    if isinstance(value, list):
-        named = {one.get("name"): one.get("template") for one in value if isinstance(one, Mapping)}
-        value = named.get("default")
-    return value if isinstance(value, str) else None
 
 
 def _mapping(path: Path) -> Mapping[str, Any]:

@@ -55,6 +55,7 @@ from strop.samplers.machinery.lattice import (
     Address,
     Lattice,
     Offers,
+    levels,
     point_numbers,
 )
 from strop.samplers.machinery.packed import Law, Packed, Rows, packed
@@ -263,8 +264,8 @@ class LatticeRace(_Dated):
         law = shaped(logits, mask_id, packed.spec, packed.confirm, packed.heat(rows.slot))
         at, cell = packed.address(rows.slot, rows.position), (rows.slot, rows.position)
         mass = self._token[at.round]
-        known = self._score[cell], self._points[cell], mass, self._numbers[cell]
-        offers = Offers.known(at, *known)
+        score, points, numbers = self._score[cell], self._points[cell], self._numbers[cell]
+        offers = Offers(at, score, *levels(score, mass), points, numbers)
         token = settled(self._lattice, offers, law, mass, mask_id, self._stream)
         out = np.flatnonzero(token == mask_id)
         if out.size:

@@ -18,7 +18,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from itertools import groupby
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -66,11 +66,10 @@ class Shadowed(NetworkReader):
         given: Truths,
         *,
         laws: Mapping[str, Laws],
-        cache: Cache = "none",
-        guidance: float = 0.0,
         starts: Numbers | None = None,
+        **how: Any,
     ) -> None:
-        super().__init__(denoiser, given, cache=cache, guidance=guidance, starts=starts)
+        super().__init__(denoiser, given, starts=starts, **how)
         self._laws = laws
         self._shadows = {
             name: NetworkReader(denoiser, given, cache=cast(Cache, name), starts=starts)
@@ -153,43 +152,39 @@ class CacheBench:
     def run(self, cache: str, *, seed: int | None = None) -> CachedOutputs:
         """All outputs through one cache, or `none`."""
         n = len(self.outputs)
-        found = [np.zeros((n, self.length), np.int64)]
-        found += [np.zeros(n, np.int64) for _ in range(2)]
+        ids = np.zeros((n, self.length), np.int64)
+        calls, positions = np.zeros((2, n), np.int64)
         seconds = 0.0
         for batch in self.batches():
             began = time.perf_counter()
             canvas = self._filled(batch, cache, seed=self.seed if seed is None else seed)
-            parts = (canvas.tokens[:, -self.length :], canvas.calls, canvas.positions)
-            for into, part in zip(found, parts, strict=True):
-                into[batch] = part
+            ids[batch] = canvas.tokens[:, -self.length :]
+            calls[batch], positions[batch] = canvas.calls, canvas.positions
             seconds += time.perf_counter() - began
-        return CachedOutputs(found[0], found[1], found[2], seconds)
+        return CachedOutputs(ids, calls, positions, seconds)
 
     def laws(self, caches: Sequence[str]) -> dict[str, Laws]:
         """How far each cache's laws are from the uncached ones, along the uncached outputs."""
-        found = {cache: Laws.empty(len(self.outputs), self.length) for cache in caches}
+        whole = {cache: Laws.empty(len(self.outputs), self.length) for cache in caches}
         for batch in self.batches():
-            mine = {cache: Laws.empty(len(batch), self.length) for cache in caches}
-            self._filled(batch, "none", seed=self.seed, laws=mine)
-            for cache, laws in mine.items():
+            some = {cache: Laws.empty(len(batch), self.length) for cache in caches}
+            self._filled(batch, "none", seed=self.seed, laws=some)
+            for cache, laws in some.items():
                 for name, table in vars(laws).items():
-                    getattr(found[cache], name)[batch] = table
-        return found
+                    getattr(whole[cache], name)[batch] = table
+        return whole
 
     def _filled(
-        self,
-        batch: Numbers,
-        cache: str,
-        *,
-        seed: int,
-        laws: Mapping[str, Laws] | None = None,
+        self, batch: Numbers, cache: str, *, seed: int, laws: Mapping[str, Laws] | None = None
     ) -> BlockState:
         reading = NetworkReader if laws is None else partial(Shadowed, laws=laws)
         numbers = np.array(self.outputs, np.int64)[batch]
+        masks = [self.denoiser.mask_id] * self.length
+        starts = torch.tensor([[*self._prompt(i), *masks] for i in numbers.tolist()])
         return fill(
             self.denoiser,
             replace(self.recipe, cache=cast(Cache, cache)),
-            self._start(numbers),
+            starts,
             self.spec,
             seed=seed,
             outputs=numbers,
@@ -198,10 +193,6 @@ class CacheBench:
 
     def _prompt(self, output: int) -> Sequence[int]:
         return self.prompts[output % len(self.prompts)]
-
-    def _start(self, numbers: Numbers) -> Tensor:
-        masks = [self.denoiser.mask_id] * self.length
-        return torch.tensor([[*self._prompt(i), *masks] for i in numbers.tolist()])
 
     def batches(self) -> Iterator[Numbers]:
         """Places of outputs whose prompts are equally long: no padding that would be computed."""

@@ -54,7 +54,20 @@ class Rates:
 
 def remdm_rates(spec: SamplerSpec, grid: RevealGrid) -> Rates:
     """The schedule that a spec asks for."""
-    return _SCHEDULES[spec.name](spec, grid)
+    if spec.name == "remdm-loop":
+        return _loop(spec, grid)
+    a_t, a_s = (1 - grid.t).double().numpy(), (1 - grid.s).double().numpy()
+    # The largest sigma that leaves a masked position a probability: min(1, (1 - a_s) / a_t).
+    largest = np.where(a_t > 0, np.minimum(1.0, (1 - a_s) / np.where(a_t > 0, a_t, 1.0)), 1.0)
+    by_confidence, back = spec.name == "remdm-conf", largest
+    if not by_confidence:
+        eta = float(spec.settings["eta"])
+        back = np.minimum(eta, largest) if spec.name == "remdm-cap" else eta * largest
+    shared = np.zeros_like(back) if by_confidence else back  # masks have no confidence to lose
+    token = (a_s - (1 - shared) * a_t) / (1 - a_t)
+    mask = (1 - a_s - shared * a_t) / (1 - a_t)
+    # Rounding may dip below zero.
+    return Rates(np.maximum(token, 0.0), np.maximum(mask, 0.0), back, by_confidence)
 
 
 def unsure_first(confidence: Tensor, visible: Tensor) -> Tensor:
@@ -64,20 +77,6 @@ def unsure_first(confidence: Tensor, visible: Tensor) -> Tensor:
     """
     scores = torch.where(visible, -confidence.double(), -torch.inf)
     return torch.softmax(scores, dim=-1).nan_to_num_(0.0)
-
-
-def _cap(spec: SamplerSpec, grid: RevealGrid) -> Rates:
-    eta = float(spec.settings["eta"])
-    return _revising(grid, np.minimum(eta, _largest(grid)))
-
-
-def _rescale(spec: SamplerSpec, grid: RevealGrid) -> Rates:
-    return _revising(grid, float(spec.settings["eta"]) * _largest(grid))
-
-
-def _conf(spec: SamplerSpec, grid: RevealGrid) -> Rates:  # noqa: ARG001
-    plain = _revising(grid, np.zeros(grid.updates))  # masked positions have no confidence to lose
-    return Rates(plain.token, plain.mask, _largest(grid), by_confidence=True)
 
 
 def _loop(spec: SamplerSpec, grid: RevealGrid) -> Rates:
@@ -97,32 +96,6 @@ def _loop(spec: SamplerSpec, grid: RevealGrid) -> Rates:
     # An update that crosses t_on with a long stride would leave less than nothing.
     mask = np.maximum(np.where(inside, 1 - again, left), 0.0)
     return Rates(token, mask, np.where(inside, eta, 0.0))
-
-
-_SCHEDULES = {
-    "remdm-cap": _cap,
-    "remdm-rescale": _rescale,
-    "remdm-conf": _conf,
-    "remdm-loop": _loop,
-}
-
-
-def _visible(grid: RevealGrid) -> tuple[Floats, Floats]:
-    """a_t and a_s: rounded like the times, then exact."""
-    return (1 - grid.t).double().numpy(), (1 - grid.s).double().numpy()
-
-
-def _largest(grid: RevealGrid) -> Floats:
-    """The largest sigma that leaves a masked position a probability: min(1, (1 - a_s) / a_t)."""
-    a_t, a_s = _visible(grid)
-    return np.where(a_t > 0, np.minimum(1.0, (1 - a_s) / np.where(a_t > 0, a_t, 1.0)), 1.0)
-
-
-def _revising(grid: RevealGrid, back: Floats) -> Rates:
-    a_t, a_s = _visible(grid)
-    token = (a_s - (1 - back) * a_t) / (1 - a_t)
-    mask = (1 - a_s - back * a_t) / (1 - a_t)
-    return Rates(np.maximum(token, 0.0), np.maximum(mask, 0.0), back)  # rounding may dip below zero
 
 
 def remdm(run: DenseRun) -> Tensor:

@@ -20,12 +20,12 @@ from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from html import unescape
-from typing import Any, Literal, TypeGuard
+from typing import Any, Literal
 from urllib.parse import quote
 
 from strop.errors import UserError
 from strop.served.address import ServerAddress
-from strop.served.cost import Exhausted, Fate, Tab
+from strop.served.cost import Exhausted, Fate, Tab, is_count
 from strop.served.transport import TIMES, Endless, Unreadable, bounded_client
 
 Fault = Literal["refused", "empty", "rate_limited", "timeout", "server_error"]
@@ -303,19 +303,14 @@ def _events(text: str) -> dict[str, Any]:
 
 
 def _tokens(usage: Any) -> dict[str, int] | None:
-    said = usage if isinstance(usage, dict) else {}
-    prompt, completion = said.get("prompt_tokens"), said.get("completion_tokens")
-    if not _is_count(prompt) or not _is_count(completion):
+    counts = usage if isinstance(usage, dict) else {}
+    prompt, completion = counts.get("prompt_tokens"), counts.get("completion_tokens")
+    if not is_count(prompt) or not is_count(completion):
         return None
     tokens = {"prompt": prompt, "completion": completion}
-    details = said.get("completion_tokens_details")
+    details = counts.get("completion_tokens_details")
     thought = details.get("reasoning_tokens") if isinstance(details, dict) else None
-    return {**tokens, "reasoning": thought} if _is_count(thought) else tokens
-
-
-def _is_count(value: Any) -> TypeGuard[int]:
-    """Whether a server's number can be added to a bill: below zero it would lift every cap."""
-    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+    return {**tokens, "reasoning": thought} if is_count(thought) else tokens
 
 
 def _now() -> str:

@@ -21,7 +21,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeGuard
 
 from strop.disk import disk, reading
 from strop.errors import UserError
@@ -129,7 +129,12 @@ def usage(entries: Iterable[dict[str, Any]]) -> Usage:
             sums["calls"] += entry.get("calls", 0)
         sums["calls"] -= entry.get("unsent", 0)
         _unseen(sums, [entry["unseen"]] if entry.get("unseen") else [])
-        _reply(sums, entry)
+        tokens = entry.get("tokens")
+        if entry.get("calls") and (entry.get("reply") is not None or tokens):
+            sums["replies"] += 1  # neither a judge without calls, nor a call without a reply
+            sums["uncounted"] += tokens is None
+            sums["prompt"] += (tokens or {}).get("prompt", 0)
+            sums["completion"] += (tokens or {}).get("completion", 0)
     for reserves in under_way.values():
         _unseen(sums, reserves)
     return Usage(**sums)
@@ -140,16 +145,6 @@ def _unseen(sums: Counter[str], reserves: list[dict[str, int]]) -> None:
         sums["unseen"] += reserve.get("requests", 1)
         sums["unseen_prompt"] += reserve["prompt"]
         sums["unseen_completion"] += reserve["completion"]
-
-
-def _reply(sums: Counter[str], entry: dict[str, Any]) -> None:
-    if not entry.get("calls") or (entry.get("reply") is None and not entry.get("tokens")):
-        return  # a judge without calls, or a call without a reply
-    sums["replies"] += 1
-    tokens = entry.get("tokens")
-    sums["uncounted"] += tokens is None
-    sums["prompt"] += (tokens or {}).get("prompt", 0)
-    sums["completion"] += (tokens or {}).get("completion", 0)
 
 
 class Exhausted(Exception):
@@ -260,36 +255,29 @@ def _text(value: Any) -> bool:
     return isinstance(value, str)
 
 
-def _text_or_none(value: Any) -> bool:
-    return value is None or isinstance(value, str)
-
-
-def _count(value: Any) -> bool:
+def is_count(value: Any) -> TypeGuard[int]:
+    """Whether a number can be added to a bill: below zero it would lift every cap."""
     return isinstance(value, int) and not isinstance(value, bool) and value >= 0
 
 
 def _counts(value: Any) -> bool:
     if not isinstance(value, dict) or not {"prompt", "completion"} <= value.keys():
         return False
-    return all(map(_count, value.values()))
-
-
-def _counts_or_none(value: Any) -> bool:
-    return value is None or _counts(value)
+    return all(map(is_count, value.values()))
 
 
 KINDS: dict[str, Callable[[Any], bool]] = {
     "sheet": _text,
     "sheets": lambda value: isinstance(value, list) and all(map(_text, value)),
     "outcome": _text,
-    "repeat": _count,
-    "attempt": _count,
+    "repeat": is_count,
+    "attempt": is_count,
     "detail": _text,
-    "reply": _text_or_none,
-    "calls": _count,
-    "unsent": _count,
-    "tokens": _counts_or_none,
-    "unseen": _counts_or_none,
+    "reply": lambda value: value is None or _text(value),
+    "calls": is_count,
+    "unsent": is_count,
+    "tokens": lambda value: value is None or _counts(value),
+    "unseen": lambda value: value is None or _counts(value),
     "reserve": _counts,
     "session": _text,
     "asked": _text,

@@ -109,7 +109,8 @@ def _definitions(module: Iterable[Piece]) -> tuple[list[Piece], Names]:
         if isinstance(node, ast.Import | ast.ImportFrom):
             imports.append(piece)
         elif isinstance(node, ast.ClassDef) or (
-            isinstance(node, ast.FunctionDef) and _returns(node)
+            isinstance(node, ast.FunctionDef)
+            and any(isinstance(part, ast.Return) for part in ast.walk(node))
         ):
             _define(defined, node.name, piece)
         elif isinstance(node, ast.Assign) and len(node.targets) == 1:
@@ -122,10 +123,6 @@ def _definitions(module: Iterable[Piece]) -> tuple[list[Piece], Names]:
 def _define(defined: Names, name: str, piece: Piece) -> None:
     defined.pop(name, None)  # the later one counts, at its own place
     defined[name] = piece
-
-
-def _returns(node: ast.FunctionDef) -> bool:
-    return any(isinstance(one, ast.Return) for one in ast.walk(node))
 
 
 def _reachable(start: str, defined: Names) -> set[str]:

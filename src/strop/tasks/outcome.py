@@ -162,12 +162,8 @@ class TaskSetting:
 
     def _table(self, name: str) -> Floats:
         """A column for the common problems [seeds, problems]."""
-        return np.stack(
-            [
-                np.asarray(one.columns[name], float)[np.isin(one.index, self.index)]
-                for one in self.grades
-            ]
-        )
+        asked = [(one.columns[name], np.isin(one.index, self.index)) for one in self.grades]
+        return np.stack([np.asarray(column, float)[rows] for column, rows in asked])
 
     def by_problem(self, name: str) -> Floats:
         """Per problem, the share of the seeds whose answer is right by a filter."""
@@ -495,7 +491,9 @@ class TaskRun:
                     if replace(new, label=one.label, source=one.source) != one:
                         raise _put_otherwise(self.path, one, new)
                     return task_run, one
-            new = replace(new, label=_unique(new.label, [one.label for one in task_run.entrants]))
+            taken = {one.label for one in task_run.entrants}
+            names = (new.label, *(f"{new.label}-{number}" for number in range(2, len(taken) + 3)))
+            new = replace(new, label=next(name for name in names if name not in taken))
             task_run = replace(task_run, entrants=(*task_run.entrants, new))
             task_run._write()
         return task_run, new
@@ -549,11 +547,6 @@ def label_of(source: str) -> str:
     name = source.rstrip("/").rpartition("@")[0] if "@" in source else source.rstrip("/")
     name = re.split(r"[/:#\\]", name)[-1]  # of a served model what stands behind the #
     return re.sub(r"[^A-Za-z0-9._-]+", "-", name).strip(".-") or "checkpoint"
-
-
-def _unique(label: str, taken: list[str]) -> str:
-    names = (label, *(f"{label}-{number}" for number in range(2, len(taken) + 3)))
-    return next(name for name in names if name not in taken)
 
 
 def _put_otherwise(path: Path, was: Entrant, now: Entrant) -> UserError:

@@ -212,7 +212,9 @@ def run_task(
     record = TASKS.find(task, where="`task`") if isinstance(task, str) else task
     sources, asked = _several(checkpoints), _Asked(**given)
     asked.check()
-    limit = _limited(record, asked.limit)
+    limit = count = len(record.all_items())
+    if asked.limit is not None:
+        limit = min(whole_number("limit", asked.limit, 1, OUTPUT_LIMIT), count)
     bounded_outputs([asked.seeds * limit * len(asked.taus())])
     length = asked.length
     length = record.length if length is None else whole_number("length", length, 1, MOST_LENGTH + 1)
@@ -318,10 +320,3 @@ def find_checkpoint(source: str | os.PathLike[str], revision: str | None = None)
         ServerAddress.parse(str(source))
     else:
         locate(source, revision)
-
-
-def _limited(task: Task, limit: int | None) -> int:
-    count = len(task.all_items())
-    if limit is None:
-        return count
-    return min(whole_number("limit", limit, 1, OUTPUT_LIMIT), count)

@@ -32,10 +32,14 @@ def setting_table(found: Results, against: int | None = None) -> Table:
     rows = []
     for number, one in enumerate(found.settings, 1):
         kinds[one.label].add(_sampler(one))
-        other = found.settings[against - 1] if against else _coldest(found, one)
+        same = [s for s in found.settings if (s.label, _sampler(s)) == (one.label, _sampler(one))]
+        coldest = min(same, key=lambda setting: setting.temperature)
+        other = found.settings[against - 1] if against else coldest
         rows.append({"number": number, **_row(found, one), **_against(found, one, other)})
     several = any(len(names) > 1 for names in kinds.values())
-    title = f"{found.task.name}: {_problems(rows)}, response of {found.run.length} tokens"
+    counts = sorted({row["problems"] for row in rows})
+    problems = f"{counts[0]}" if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
+    title = f"{found.task.name}: {problems} problems, response of {found.run.length} tokens"
     return Table(title, tuple(_columns(found, rows, several=several)), rows)
 
 
@@ -134,20 +138,12 @@ def _row(found: Results, one: TaskSetting) -> dict[str, Any]:
     return row | {"seconds": one.seconds, "truncated": one.truncated}
 
 
-def _against(found: Results, one: TaskSetting, other: TaskSetting | None) -> dict[str, Any]:
-    difference = None
-    if other is not None and other is not one:
-        difference = paired(one, other, found.filters[0])
-    if difference is None or other is None:
+def _against(found: Results, one: TaskSetting, other: TaskSetting) -> dict[str, Any]:
+    difference = None if other is one else paired(one, other, found.filters[0])
+    if difference is None:
         return {"difference": None, "p": None, "against": None}
     p = paired_p(one, other, found.filters[0])
     return {"difference": difference, "p": p, "against": found.settings.index(other) + 1}
-
-
-def _coldest(found: Results, one: TaskSetting) -> TaskSetting:
-    """The same checkpoint and sampler at the lowest temperature."""
-    mine = [s for s in found.settings if (s.label, _sampler(s)) == (one.label, _sampler(one))]
-    return min(mine, key=lambda setting: setting.temperature)
 
 
 def _sampler(one: TaskSetting) -> str:
@@ -155,12 +151,6 @@ def _sampler(one: TaskSetting) -> str:
     point = OperatingPoint.of(one.sampler.model_copy(update={"temperature": 1.0}))
     inner = str(point).replace("(1, ", "(", 1)
     return f"{one.sampler.name} {inner[inner.index('(') :]}, {one.sampler.steps} steps"
-
-
-def _problems(rows: list[dict[str, Any]]) -> str:
-    counts = sorted({row["problems"] for row in rows})
-    told = f"{counts[0]}" if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
-    return f"{told} problems"
 
 
 def answer(found: Results) -> str:

@@ -87,7 +87,9 @@ class RateProfile:
 
 def entropy_profile(target: Target) -> RateProfile:
     """h, from the entropies of all subsets."""
-    return RateProfile(_by_size(_increments(target.entropies, target.L), target.L, target.L - 1))
+    masks, with_i = np.arange(target.subsets), (1 << np.arange(target.L))[:, None]
+    H = target.entropies
+    return loss_profile(H[masks | with_i] - H[masks], target.L)
 
 
 def token_losses(target: Target, tables: NDArray) -> Array:
@@ -97,7 +99,11 @@ def token_losses(target: Target, tables: NDArray) -> Array:
 
 def loss_profile(losses: Array, length: int) -> RateProfile:
     """c_lambda of one round, from its token losses of shape `(L, 2**L)`."""
-    return RateProfile(_by_size(losses, length, length - 1))
+    masks = np.arange(1 << length)
+    outside = (masks >> np.arange(length)[:, None]) & 1 == 0
+    sizes = np.broadcast_to(subset_sizes(length), outside.shape)
+    sums = np.bincount(sizes[outside], losses[outside], minlength=length)
+    return RateProfile(sums.astype(float))
 
 
 def dependence_profile(target: Target) -> RateProfile:
@@ -131,21 +137,6 @@ def dependence_sum(target: Target) -> float:
     H, full = target.entropies, target.subsets - 1
     bits = 1 << np.arange(target.L)
     return float((H[bits] + H[full ^ bits] - H[full]).sum())
-
-
-def _increments(entropies: Array, length: int) -> Array:
-    """H(X_i | X_A) for every i and A; zero where A contains i."""
-    masks = np.arange(1 << length)
-    with_i = masks[None, :] | (1 << np.arange(length))[:, None]
-    return entropies[with_i] - entropies[masks][None, :]
-
-
-def _by_size(values: Array, length: int, largest: int) -> Array:
-    """Add up the entries (i, A) with i outside A by the size of A."""
-    masks = np.arange(1 << length)
-    free = (masks[None, :] >> np.arange(length)[:, None]) & 1 == 0
-    sizes = np.broadcast_to(subset_sizes(length), free.shape)
-    return np.bincount(sizes[free], values[free], minlength=largest + 1).astype(float)
 
 
 @dataclass(frozen=True, eq=False)
@@ -259,7 +250,7 @@ def account(problem: LawProblem) -> Account:
     H_X = target.entropy
     h = entropy_profile(target)(problem.grid[:-1])
     losses = token_losses(target, tables)
-    c = _losses_at_grid(losses, problem)
+    c = losses_at_grid(losses, problem)
     log_pi = log_output(problem, tables)
     pi = np.exp(log_pi)
     J, B, C = _dot(masses, c), _dot(masses, h) - H_X, _dot(masses, c - h)
@@ -318,11 +309,8 @@ def entropy_of(p: Array) -> float:
 
 def augmented_kl(problem: LawProblem, tables: NDArray) -> float:
     """KL(P x nu || Q) path by path."""
-    p, total = problem.target.p, 0.0
-    log_p = np.where(p > 0, log_of(p), 0.0)
-    for nu, log_q in path_chunks(problem, tables):
-        total += float(nu @ expect(p, log_p - log_q))
-    return total
+    p = problem.target.p
+    return _above_paths(problem, tables, np.where(p > 0, log_of(p), 0.0))
 
 
 def mixing_credit(problem: LawProblem, tables: NDArray, log_pi: Array) -> float:
@@ -331,14 +319,18 @@ def mixing_credit(problem: LawProblem, tables: NDArray, log_pi: Array) -> float:
     log nu(S) - log Q(S | x) = log pi(x) - log Q^S(x). Too many paths to list: the expectation
     over paths is linear in the tables, which gives E_P log pi + J_N.
     """
-    p = problem.target.p
-    if not problem.enumerable:
-        losses = _losses_at_grid(token_losses(problem.target, tables), problem)
-        return float(expect(p, log_pi)) + _dot(problem.masses, losses)
-    total = 0.0
+    if problem.enumerable:
+        return _above_paths(problem, tables, log_pi)
+    losses = losses_at_grid(token_losses(problem.target, tables), problem)
+    return float(expect(problem.target.p, log_pi)) + _dot(problem.masses, losses)
+
+
+def _above_paths(problem: LawProblem, tables: NDArray, log_law: Array) -> float:
+    """How far a law lies above those of the paths: E_P E_nu of log law(X) - log Q^S(X)."""
+    p, total = problem.target.p, 0.0
     for nu, log_q in path_chunks(problem, tables):
         with np.errstate(invalid="ignore"):
-            total += float(nu @ expect(p, log_pi - log_q))
+            total += float(nu @ expect(p, log_law - log_q))
     return total
 
 
@@ -366,7 +358,7 @@ def expected_conditional_tc(target: Target, masses: Array) -> float:
     return total
 
 
-def _losses_at_grid(losses: Array, problem: LawProblem) -> Array:
+def losses_at_grid(losses: Array, problem: LawProblem) -> Array:
     """c_lambda(a_{k-1}) with the losses of round k."""
     length, levels = problem.target.L, problem.grid[:-1]
     if len(losses) == 1:

@@ -196,10 +196,10 @@ def best_temperatures(seed: int) -> Figure:
     figure, (axes,) = panels(1, 2.5)
     colours = {0.3: ORANGE, 1.0: BLUE, 3.0: GREEN}
     for concentration, colour in colours.items():
-        mine = study.concentration == concentration
+        chosen = study.concentration == concentration
         axes.plot(
-            study.lambda_star[mine],
-            (rows + spread)[mine],
+            study.lambda_star[chosen],
+            (rows + spread)[chosen],
             "o",
             ms=2.6,
             mew=0,
@@ -250,7 +250,7 @@ def draw_all(folder: Path, seed: int = 0) -> list[Path]:
         folder.mkdir(parents=True, exist_ok=True)
     files: list[Path] = []
     for name, draw in FIGURES.items():
-        mine = [folder / f"{name}.{kind}" for kind in ("svg", "png")]
-        write_figure(partial(draw, seed), mine)
-        files += mine
+        paths = [folder / f"{name}.{kind}" for kind in ("svg", "png")]
+        write_figure(partial(draw, seed), paths)
+        files += paths
     return files

@@ -90,8 +90,8 @@ def _measure(
     best = [best_temperature(problem) for problem in problems]
     stars = np.array([b.lambda_star for b in best])
     exact = np.array([_exact_minimiser(problem, m) for problem in problems])
-    found = zip(problems, exact, best, strict=True)
-    captured = np.array([_captured(p, [lam], b.KL_at_star)[0] for p, lam, b in found])
+    rows = zip(problems, exact, best, strict=True)
+    captured = np.array([_captured(p, [lam], b.KL_at_star)[0] for p, lam, b in rows])
     finite, spread, sharpen, smooth = [], [], [], []
     for problem, b in zip(problems, best, strict=True):
         curves = [sample_curve(problem, LAMS, m, SEQUENCES, rng) for _ in range(REPEATS)]
@@ -124,13 +124,13 @@ def _exact_minimiser(problem: LawProblem, m: int) -> float:
 
     values = exact_bound(problem, LAMS, m)
     k = int(np.clip(values.argmin(), 1, LAMS.size - 2))
-    found: Any = minimize_scalar(
+    optimum: Any = minimize_scalar(
         lambda lam: exact_bound(problem, [lam], m)[0],
         bounds=(LAMS[k - 1], LAMS[k + 1]),
         method="bounded",
         options={"xatol": 1e-5},
     )
-    return float(found.x)
+    return float(optimum.x)
 
 
 def _captured(problem: LawProblem, lams: Array | list[float], least: float) -> Array:

@@ -248,9 +248,9 @@ class LawProblem:
         return grid_paths(self.grid, self.target.L)
 
 
-def path_log_law(tables: NDArray, law: PathLaw, rows: slice = slice(None)) -> NDArray:
+def path_log_law(tables: NDArray, law: PathLaw) -> NDArray:
     """log Q^S(x): shape `(..., paths, outputs)`, with the leading axes of `tables`."""
-    return gather(tables, law.rounds[rows], law.contexts[rows])
+    return gather(tables, law.rounds, law.contexts)
 
 
 def gather(tables: NDArray, rounds: NDArray, contexts: NDArray) -> NDArray:
@@ -330,18 +330,13 @@ def _recursion(
         else:
             step = weight[..., low, :]
             step *= (mass ** members(high & ~low))[:, None]
-            _multiply(step, table, low, high)
+            for i in range(table.shape[-3]):  # the predictions of every pair's new coordinates
+                (chosen,) = np.nonzero((high & ~low) >> i & 1)
+                step[..., chosen, :] *= table[..., i, low[chosen], :]
         ends, starts = np.unique(high, return_index=True)
         weight = np.full_like(weight, empty)
         weight[..., ends, :] = combine.reduceat(step, starts, axis=-2)
     return weight[..., -1, :]
-
-
-def _multiply(step: NDArray, table: NDArray, small: NDArray, large: NDArray) -> None:
-    """Multiply every pair's row by the predictions of its new coordinates, in place."""
-    for i in range(table.shape[-3]):
-        (chosen,) = np.nonzero((large & ~small) >> i & 1)
-        step[..., chosen, :] *= table[..., i, small[chosen], :]
 
 
 def reachable(

@@ -229,8 +229,11 @@ def groups_of(plan: str, rounds: int, subsets: int) -> NDArray[np.int64]:
     return group
 
 
-def optimise(problem: LawProblem, plan: str, starts: int = 3) -> Optimum:
-    """The least output error over what `plan` leaves free (L-BFGS from several starts)."""
+def optimise(problem: LawProblem, plan: str) -> Optimum:
+    """The least output error over what `plan` leaves free (L-BFGS from three starts).
+
+    They are lambda = 1 on the given grid, a rising schedule, and a random one.
+    """
     from scipy.optimize import minimize
     from scipy.special import softmax
 
@@ -246,19 +249,13 @@ def optimise(problem: LawProblem, plan: str, starts: int = 3) -> Optimum:
     limits = [LOG_LIMITS] * free + [(-6.0, 6.0)] * (cells - free)
     first = np.zeros(cells)
     first[free:] = np.log(problem.masses) if moves_grid else 0.0
-    best = None
-    for start in _starts(first, free, starts):
-        found = minimize(
-            objective,
-            start,
-            jac=True,
-            method="L-BFGS-B",
-            bounds=limits,
-            options={"ftol": 1e-15, "gtol": 1e-10, "maxiter": 500},
-        )
-        best = found if best is None or found.fun < best.fun else best
-    if best is None:
-        raise ValueError("at least one start is needed")
+    rising = first.copy()
+    rising[:free] = np.linspace(-1.0, 1.0, free) if free > 1 else 0.5
+    noise = np.random.default_rng(0).normal(0.0, 0.8, first.size)
+    how: dict[str, Any] = {"jac": True, "method": "L-BFGS-B", "bounds": limits}
+    how["options"] = {"ftol": 1e-15, "gtol": 1e-10, "maxiter": 500}
+    optima = [minimize(objective, start, **how) for start in (first, rising, first + noise)]
+    best = min(optima, key=lambda optimum: optimum.fun)
     masses = softmax(best.x[free:]) if moves_grid else problem.masses
     return Optimum(float(best.fun), np.exp(best.x[:free]), closed(np.cumsum(masses)[:-1]))
 
@@ -283,7 +280,7 @@ def price_optimal_grid(target: Target, rounds: int) -> Array:
         grad = values[:-2] - values[1:-1] + (a[2:] - a[1:-1]) * slope(a[1:-1])
         return float(np.diff(a) @ values[:-1]), grad
 
-    found = minimize(
+    optimum = minimize(
         price,
         start,
         jac=True,
@@ -291,7 +288,7 @@ def price_optimal_grid(target: Target, rounds: int) -> Array:
         bounds=[(1e-6, 1 - 1e-6)] * (rounds - 1),
         options={"ftol": 1e-16, "gtol": 1e-12},
     )
-    inner = np.sort(found.x) if found.fun <= price(start)[0] else start
+    inner = np.sort(optimum.x) if optimum.fun <= price(start)[0] else start
     return closed(inner)
 
 
@@ -352,13 +349,3 @@ def price_on_mesh(h: Callable[[Array], Array], rounds: int, mesh: int = 256) -> 
         at = int(choice[at])
         inner.append(points[at])
     return np.array(inner[::-1])
-
-
-def _starts(first: Array, free: int, count: int) -> list[Array]:
-    """lambda = 1 on the given grid, then a rising schedule, then random ones."""
-    rng = np.random.default_rng(0)
-    rising = first.copy()
-    rising[:free] = np.linspace(-1.0, 1.0, free) if free > 1 else 0.5
-    out = [first, rising]
-    out += [first + rng.normal(0.0, 0.8, first.size) for _ in range(count - 2)]
-    return out[:count]

@@ -30,7 +30,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from strop.errors import UserError
-from strop.theory.accounting import kl, kls, loss_profile, token_losses
+from strop.theory.accounting import kl, kls, losses_at_grid, token_losses
 from strop.theory.sampler import (
     CHUNK,
     LawProblem,
@@ -73,7 +73,7 @@ def solve_lp(f: ArrayLike, g: ArrayLike, threshold: float) -> Collapse:
     from scipy.optimize import linprog
 
     cost, score = _scores(f, g, threshold)
-    found = linprog(
+    solution = linprog(
         cost,
         A_ub=-score[None, :],
         b_ub=[-threshold],
@@ -82,9 +82,9 @@ def solve_lp(f: ArrayLike, g: ArrayLike, threshold: float) -> Collapse:
         bounds=(0, None),
         method="highs-ds",
     )
-    if found.status != 0:
-        raise UserError("The linear program has no solution.", got=found.message)
-    return Collapse(float(found.fun), np.asarray(found.x, dtype=float))
+    if solution.status != 0:
+        raise UserError("The linear program has no solution.", got=solution.message)
+    return Collapse(float(solution.fun), np.asarray(solution.x, dtype=float))
 
 
 def two_outputs(f: ArrayLike, g: ArrayLike, threshold: float) -> Collapse:
@@ -338,21 +338,18 @@ def _refined(problem: LawProblem, low: float, high: float) -> float:
     if output_slope(problem, low) < 0 < output_slope(problem, high):
         root: Any = brentq(lambda lam: output_slope(problem, lam), low, high, xtol=1e-13)
         return float(root)
-    found: Any = minimize_scalar(
+    optimum: Any = minimize_scalar(
         lambda log_lam: output_errors(problem, np.exp([log_lam]))[0],
         bounds=(np.log(low), np.log(high)),
         method="bounded",
         options={"xatol": 1e-10},
     )
-    return float(np.exp(found.x))
+    return float(np.exp(optimum.x))
 
 
 def _riemann(values: Array, problem: LawProblem) -> float:
     """sum_k delta_k of the profile with these entries per (round, coordinate, set)."""
-    levels, length = problem.grid[:-1], problem.target.L
-    rounds = [values[min(k, len(values) - 1)] for k in range(problem.N)]
-    at = [float(loss_profile(v, length)(a)) for v, a in zip(rounds, levels, strict=True)]
-    return float(problem.masses @ np.array(at))
+    return float(problem.masses @ losses_at_grid(values, problem))
 
 
 def kl_at(problem: LawProblem, lam: float) -> float:
@@ -412,7 +409,8 @@ def pair(s: float, c: float, lam: float = 1.0) -> PairResult:
     u_star = (s - c / 2) / (1 - c) if finite else None
     loss = _kl(s, 1 - s, float(log_expit(x)), float(log_expit(-x)))
     error = _kl(s, 1 - s, float(np.log(t)), float(np.log(t_miss)))
-    B, C = c * (np.log(2) - binary_entropy(s)), (1 - c) * loss
+    entropy = float(-s * np.log(s) - (1 - s) * np.log1p(-s))
+    B, C = c * (np.log(2) - entropy), (1 - c) * loss
     return PairResult(
         s=s,
         c=c,
@@ -449,11 +447,6 @@ def witness_error(s: float, values: int, c: float, lam: float) -> float:
 def bernoulli_kl(p: float, q: float) -> float:
     """KL(Bern(p) || Bern(q))."""
     return _kl(p, 1 - p, float(np.log(q)), float(np.log1p(-q)))
-
-
-def binary_entropy(s: float) -> float:
-    """-s log s - (1-s) log(1-s)."""
-    return float(-s * np.log(s) - (1 - s) * np.log1p(-s))
 
 
 def _kl(p: float, rest: float, log_q: float, log_rest: float) -> float:

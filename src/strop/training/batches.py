@@ -56,8 +56,8 @@ def make_rows(
             for text in group:
                 yield _from_sentences(sentences(text), codec, end_of_text, length)
             continue
-        ids = [[*one, end_of_text] for one in codec.encode_all(group)]
-        stream = np.concatenate([np.asarray(one, np.int64) for one in ids])
+        ids = [[*encoded, end_of_text] for encoded in codec.encode_all(group)]
+        stream = np.concatenate([np.asarray(encoded, np.int64) for encoded in ids])
         if how == "wrapped":
             yield _wrapped(stream, end_of_text, length)
         else:
@@ -75,8 +75,8 @@ def _wrapped(stream: Ids, end_of_text: int, length: int) -> Ids:
 
 
 def _from_sentences(pieces: list[str], codec: TextCodec, end_of_text: int, length: int) -> Ids:
-    encoded = [np.asarray(one, np.int64) for one in codec.encode_all(pieces)]
-    starts = np.cumsum([0] + [len(one) for one in encoded])
+    encoded = [np.asarray(piece, np.int64) for piece in codec.encode_all(pieces)]
+    starts = np.cumsum([0] + [len(piece) for piece in encoded])
     stream = np.concatenate([*encoded, np.array([end_of_text])])
     rows, begin = [], 0
     while begin + length <= len(stream):
@@ -174,8 +174,8 @@ class Batches:
         place = np.arange(step * self.batch, (step + 1) * self.batch)
         epoch, within = np.divmod(place, len(self.rows))
         out = np.empty(self.batch, np.int64)
-        for one in np.unique(epoch):
-            out[epoch == one] = self._epoch(int(one))[within[epoch == one]]
+        for number in np.unique(epoch):
+            out[epoch == number] = self._epoch(int(number))[within[epoch == number]]
         return out
 
     def ids(self, numbers: Ids) -> Tensor:
@@ -253,10 +253,10 @@ def summary(
 ) -> HeldOutLoss:
     """Mean, interval, perplexity, and nats per character where a tokenizer is given."""
     n, value = len(losses), float(losses.mean())
-    found = bootstrap(mean(losses), seed=derive_seed(0, "bootstrap")) or Interval(value, n=n)
+    interval = bootstrap(mean(losses), seed=derive_seed(0, "bootstrap")) or Interval(value, n=n)
     per_character = None
     if codec is not None and rows.response is None:
         numbers = np.linspace(0, len(rows) - 1, n).round().astype(np.int64)
         characters = sum(len(codec.decode(row)) for row in rows[numbers])
         per_character = value * n * rows.length / characters
-    return HeldOutLoss(form, n, found, found.exp(), per_character)
+    return HeldOutLoss(form, n, interval, interval.exp(), per_character)

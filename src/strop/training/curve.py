@@ -24,16 +24,16 @@ def read_metrics(run: Path) -> list[dict[str, Any]]:
         content = path.read_bytes()
     except FileNotFoundError:
         return []
-    found = []
+    entries = []
     for line in content.splitlines():
         try:
-            found.append(revived(json.loads(line)))
+            entries.append(revived(json.loads(line)))
         except ValueError:
             break  # a crash while writing: what follows is written again
-        if not (isinstance(found[-1], dict) and {"kind", "step"} <= found[-1].keys()):
-            why = f"line {len(found)} is no measurement"
+        if not (isinstance(entries[-1], dict) and {"kind", "step"} <= entries[-1].keys()):
+            why = f"line {len(entries)} is no measurement"
             raise damaged(path, why, f"delete {path} and run the command again: {FIX}")
-    return found
+    return entries
 
 
 def draw_losses(metrics: Sequence[Mapping[str, Any]], title: str = "") -> Figure:
@@ -53,8 +53,8 @@ def draw_losses(metrics: Sequence[Mapping[str, Any]], title: str = "") -> Figure
     if held:
         steps = [entry["step"] for entry in held]
         losses = [entry["nats_per_token"] for entry in held]
-        low, high = zip(*(one.ends for one in losses), strict=True)
-        values = [one.value for one in losses]
+        low, high = zip(*(loss.ends for loss in losses), strict=True)
+        values = [loss.value for loss in losses]
         axes.plot(steps, values, "o-", color=ORANGE, markersize=3, label="held out")
         axes.fill_between(steps, low, high, color=ORANGE, alpha=0.2)
     axes.set(xlabel="step", ylabel="nats per token", title=title)

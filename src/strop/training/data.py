@@ -93,15 +93,15 @@ def _make(spec: DataSpec, directory: Path, root: Path, say: Say) -> None:
     writers = {
         split: ShardWriter(directory, split, spec.length, codec.vocab_size) for split in SPLITS
     }
-    said = []
+    sources = []
     for number, source in enumerate(spec.sources):
         census = Census()
         say(f"tokenising {source.name}")
         _tokenise(spec, source, number, codec, end, root, census, writers)
-        said.append(_told(source, root, census))
+        sources.append(_told(source, root, census))
     for writer in writers.values():
         writer.close()
-    if not sum(entry["documents"] for entry in said):
+    if not sum(entry["documents"] for entry in sources):
         raise UserError(
             "The corpus is empty.",
             where=", ".join(source.path or str(source.dataset) for source in spec.sources),
@@ -112,8 +112,8 @@ def _make(spec: DataSpec, directory: Path, root: Path, say: Say) -> None:
             raise UserError(
                 f"The corpus has no row of {spec.length} tokens for the split {split!r}.",
                 where="data",
-                got=f"{sum(e['documents'] for e in said)} documents, "
-                f"{sum(e['held_out'] for e in said)} of them held out",
+                got=f"{sum(e['documents'] for e in sources)} documents, "
+                f"{sum(e['held_out'] for e in sources)} of them held out",
                 expected="longer or more documents, a smaller data.length, or another held_out",
             )
     entries = {
@@ -140,7 +140,7 @@ def _make(spec: DataSpec, directory: Path, root: Path, say: Say) -> None:
                 "vocabulary": codec.vocab_size,
                 "end_of_text": end,
             },
-            "sources": said,
+            "sources": sources,
             **entries,
             "seconds": round(time.monotonic() - began, 1),
         },
@@ -186,14 +186,14 @@ def _train_bpe(spec: DataSpec, root: Path) -> str:
         for text in [document] * source.repeat
     )
     tokenizer.train_from_iterator(texts, trainer)
-    found = tokenizer.get_vocab_size()
-    if found < spec.bpe_size:
+    size = tokenizer.get_vocab_size()
+    if size < spec.bpe_size:
         raise UserError(
             "The training documents are too few for a tokenizer of that size.",
             where="data.bpe_size",
-            got=f"{found} tokens found",
+            got=f"{size} tokens found",
             expected=f"{spec.bpe_size}",
-            fix=f"set data.bpe_size to {found} or less, or give more text",
+            fix=f"set data.bpe_size to {size} or less, or give more text",
         )
     return tokenizer.to_str(pretty=True)
 

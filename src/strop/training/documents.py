@@ -57,16 +57,16 @@ def paragraphs(document: str) -> list[str]:
         return [line for line in lines if line]
     blank = sum(not line for line in lines) / len(lines)
     usual = lengths[int(0.75 * len(lengths))]
-    found: list[list[str]] = [[]]
+    blocks: list[list[str]] = [[]]
     for line in lines:
-        previous = found[-1][-1] if found[-1] else ""
+        previous = blocks[-1][-1] if blocks[-1] else ""
         # Where no blank lines part them, a short line that ends a sentence ends a paragraph.
         closed = blank < 0.02 and previous and len(previous) < 0.75 * usual
         if not line or (closed and previous.endswith((".", "!", "?", '"', "'"))):
-            found.append([])
+            blocks.append([])
         if line:
-            found[-1].append(line)
-    return [" ".join(block) for block in found if block]
+            blocks[-1].append(line)
+    return [" ".join(block) for block in blocks if block]
 
 
 def sentences(text: str) -> list[str]:

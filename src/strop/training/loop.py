@@ -50,8 +50,8 @@ from strop.training.optimizers import (
     optimizers_of,
     share_done,
 )
-from strop.training.run import PLOT, TrainingRun, plot_losses, stopping
-from strop.training.shards import Shards
+from strop.training.run import KEPT, PLOT, TrainingRun, plot_losses, stopping
+from strop.training.shards import TOKENIZER, Shards
 from strop.training.spec import TrainSpec, read_spec
 
 POLL_SECONDS = 0.5
@@ -371,15 +371,15 @@ class TrainingProcess:
         if fabric.world_size > 1:
             whole = fabric.all_reduce(torch.from_numpy(losses).to(fabric.device), reduce_op="sum")
             losses = whole.cpu().numpy()
-        told = summary(losses, self.corpus.held_out, self.form, self.codec)
+        held_out = summary(losses, self.corpus.held_out, self.form, self.codec)
         if self.first:
-            self.run.measure({"kind": "held_out", "step": self.state.step, **vars(told)})
-        loss = told.nats_per_token
+            self.run.measure({"kind": "held_out", "step": self.state.step, **vars(held_out)})
+        loss = held_out.nats_per_token
         self.progress.say(
             f"step {self.state.step}: held out {loss.value:.4f} nats per token "
-            f"{loss.span('.4f')}, perplexity {told.perplexity.value:.1f}"
+            f"{loss.span('.4f')}, perplexity {held_out.perplexity.value:.1f}"
         )
-        return told
+        return held_out
 
     def _save(self, kept: bool) -> None:
         """A loadable checkpoint, then the resume state, then older ones go."""
@@ -389,10 +389,10 @@ class TrainingProcess:
         if self.first:
             with run.new_checkpoint(state.step) as directory:
                 tensors = {key.removeprefix("network."): value for key, value in mean.items()}
-                tokenizer, end = self.corpus.tokenizer_json, self.corpus.end_of_text
-                save_network(directory, self.network, tensors, tokenizer, end)
+                tokenizer = (self.corpus.directory / TOKENIZER).read_bytes()
+                save_network(directory, self.network, tensors, tokenizer, self.corpus.end_of_text)
                 if kept:
-                    (directory / "kept").touch()
+                    (directory / KEPT).touch()
             run.save_resume(
                 {
                     "step": state.step,
@@ -406,9 +406,7 @@ class TrainingProcess:
                 },
                 self.spec,
             )
-            for step, path in run.checkpoints().items():
-                if step != state.step and not (path / "kept").exists():
-                    run.remove_checkpoint(step)
+            run.drop_checkpoints(state.step)
         self.fabric.barrier()
 
     def _resume(self, state: dict[str, Any] | None) -> None:

@@ -332,14 +332,18 @@ def save_network(
         shape, prefix = module.network.shape, "backbone."
         config = flat_names(shape) if module.block is None else layout(shape, module.block).config
     elif isinstance(module, BothWays):
-        own = module.network.config
-        fields = {ours: getattr(own, theirs) for ours, theirs in FIELDS.items()}
-        theta = float(own.rope_parameters["rope_theta"])
+        network_config = module.network.config
+        fields = {ours: getattr(network_config, theirs) for ours, theirs in FIELDS.items()}
+        theta = float(network_config.rope_parameters["rope_theta"])
         shape = TransformerShape(**fields, rope_theta=theta, mask_id=module.mask_id)
         config = RELEASE.written(shape, end_of_text)
         tensors = {stored_name(key): value for key, value in tensors.items()}
     else:
-        config = _causal_config(module.network.config)
+        # What `AutoModelForCausalLM` reads: it says float32 whatever is stored, so that the library
+        # computes in it.
+        config = module.network.config.to_dict()
+        config |= {"architectures": [type(module.network).__name__], "dtype": "float32"}
+        config.pop("_name_or_path", None)  # where it was read from is nobody's business
         tensors = {k: v for k, v in tensors.items() if k != "lm_head.weight"}  # it is the embedding
         end = "<|endoftext|>"
         settings = {
@@ -352,18 +356,6 @@ def save_network(
         texts["tokenizer_config.json"] = json.dumps(settings, indent=2) + "\n"
     stored = {key: value.detach().to("cpu", dtype) for key, value in tensors.items()}
     write_checkpoint(directory, Layout(config, {}, prefix, texts=texts), stored)
-
-
-def _causal_config(config: Any) -> dict[str, Any]:
-    """What `AutoModelForCausalLM` reads.
-
-    It says float32 whatever is stored, so that the library computes in it.
-    """
-    from transformers import LlamaForCausalLM
-
-    whole = {**config.to_dict(), "architectures": [LlamaForCausalLM.__name__], "dtype": "float32"}
-    whole.pop("_name_or_path", None)  # where it was read from is nobody's business
-    return whole
 
 
 def begin_with(module: Trainable, source: str, codec: TextCodec) -> str:
@@ -388,9 +380,9 @@ def begin_with(module: Trainable, source: str, codec: TextCodec) -> str:
         )
     network: Any = model.network  # pyright: ignore[reportAttributeAccessIssue]
     # What sizes of weights do not show: a network with other heads would take them and be wrong.
-    theirs, mine = _unseen(network), _unseen(module.network)
-    if theirs != mine:
-        raise _unfit("shape", source, _told(theirs), _told(mine))
+    theirs, wanted = _unseen(network), _unseen(module.network)
+    if theirs != wanted:
+        raise _unfit("shape", source, _told(theirs), _told(wanted))
     weights = network.state_dict()
     ours = {name: tuple(value.shape) for name, value in module.network.state_dict().items()}
     for name in sorted({*ours, *weights}):

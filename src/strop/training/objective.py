@@ -27,7 +27,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
 
 import torch
 import torch.nn.functional as F
@@ -36,7 +35,7 @@ from torch import Tensor
 from strop.denoisers.base import NEG_INFINITY
 from strop.denoisers.bd3lm import training_sight
 from strop.denoisers.device import upload
-from strop.denoisers.dit import Sight
+from strop.denoisers.dit import DiT
 from strop.samplers.machinery.start import NOISE_EPSILON, sigma_of
 
 TIME_EPSILON = 1e-3
@@ -164,22 +163,8 @@ NOISES: dict[str, Callable[[int, int, torch.Generator | None], Noise]] = {
 """The forms by name."""
 
 
-class SplitNetwork(Protocol):
-    """A network whose head can be asked for some rows."""
-
-    def features(
-        self, ids: Tensor, sigma: Tensor, dtype: torch.dtype = ..., sight: Sight | None = None
-    ) -> Tensor:
-        """States before the head."""
-        ...
-
-    def head(self, features: Tensor, dtype: torch.dtype = ...) -> Tensor:
-        """Scores over the vocabulary."""
-        ...
-
-
 def hidden_surprise(
-    network: SplitNetwork,
+    network: DiT,
     ids: Tensor,
     noise: Noise,
     mask_id: int,

@@ -20,7 +20,7 @@ import os
 import subprocess
 import sys
 import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -47,17 +47,14 @@ def decay_at(decay: float, updates: int) -> float:
 
 def averaged(model: nn.Module, decay: float) -> AveragedModel:
     """An average that starts as a copy of the model; `update_parameters` moves it."""
-    average = AveragedModel(model, multi_avg_fn=_moving(decay))
+
+    def move(average: Any, current: Any, updates: Any) -> None:
+        get_ema_multi_avg_fn(decay_at(decay, int(updates)))(average, current, updates)
+
+    average = AveragedModel(model, multi_avg_fn=move)
     average.requires_grad_(False).eval()
     average.update_parameters(model)  # the first call copies, and makes the counter 1
     return average
-
-
-def _moving(decay: float) -> Callable[..., None]:
-    def update(average: Any, current: Any, updates: Any) -> None:
-        get_ema_multi_avg_fn(decay_at(decay, int(updates)))(average, current, updates)
-
-    return update
 
 
 def share_done(spec: TrainSpec, step: int, seconds: float) -> float:

@@ -81,6 +81,8 @@ def stopping(world: int) -> Iterator[Stop]:
 
 RESUME, PLOT = "resume.pt", "loss.png"
 CHECKPOINTS, SHARDS = "checkpoints", "shards"
+KEPT = "kept"
+"""A file in a checkpoint that the schedule keeps."""
 STATE = ("step", "seconds", "window", "weights", "average", "updates", "optimizer", "spec")
 """What a resume state holds, as `strop.training.loop` makes it."""
 
@@ -157,12 +159,12 @@ class TrainingRun:
         if not path.is_file():
             return None
         try:
-            found = parsed(path)
-            if not isinstance(found, dict):
+            content = parsed(path)
+            if not isinstance(content, dict):
                 raise ValueError("it does not hold an object")
         except ValueError as error:
             raise _damaged(path, error) from None
-        return revived(found)
+        return revived(content)
 
     def finish(self, result: dict[str, Any]) -> None:
         """Write the final numbers."""
@@ -170,8 +172,8 @@ class TrainingRun:
 
     def checkpoints(self) -> dict[int, Path]:
         """Loadable checkpoints by step."""
-        found = (self.path / CHECKPOINTS).glob("step-*")
-        numbered = {path.name.removeprefix("step-"): path for path in sorted(found)}
+        folders = (self.path / CHECKPOINTS).glob("step-*")
+        numbered = {path.name.removeprefix("step-"): path for path in sorted(folders)}
         return {int(step): path for step, path in numbered.items() if step.isdecimal()}
 
     @contextmanager
@@ -191,12 +193,12 @@ class TrainingRun:
                 raise
             sync_folder(final.parent)
 
-    def remove_checkpoint(self, step: int) -> None:
-        """Drop one that the schedule does not keep."""
-        path = self.checkpoints().get(step)
-        if path is not None:
-            with disk(path):
-                shutil.rmtree(path)
+    def drop_checkpoints(self, newest: int) -> None:
+        """Drop all but this one and those that the schedule keeps."""
+        for step, path in self.checkpoints().items():
+            if step != newest and not (path / KEPT).exists():
+                with disk(path):
+                    shutil.rmtree(path)
 
     def save_resume(self, state: dict[str, Any], spec: TrainSpec) -> None:
         """Replace the resume state, whole, with the hash of its content."""
@@ -240,12 +242,12 @@ def content_hash(content: Any) -> str:
             digest.update(flat.view(torch.uint8).numpy().data)
         elif isinstance(value, dict):
             take(list(value))
-            for one in value.values():
-                take(one)
+            for part in value.values():
+                take(part)
         elif isinstance(value, (list, tuple)):
             digest.update(f"{len(value)}:".encode())
-            for one in value:
-                take(one)
+            for part in value:
+                take(part)
         else:
             digest.update(f"{value!r};".encode())
 

@@ -134,9 +134,9 @@ class ShardRows:
 
     def blocks(self, size: int = 65_536) -> Iterator[NDArray[Any]]:
         """All rows on disk, filtered or not, in order."""
-        for one in self._maps:
-            for first in range(0, len(one), size):
-                yield np.asarray(one[first : first + size])
+        for shard in self._maps:
+            for first in range(0, len(shard), size):
+                yield np.asarray(shard[first : first + size])
 
     def counts(self, vocabulary: int) -> NDArray[np.int64]:
         """How often each token occurs in the rows that count."""
@@ -179,19 +179,14 @@ class Shards:
         """Compare every file with the manifest: one wrong bit would train another model."""
         files = {TOKENIZER: self.manifest["tokenizer"]["sha256"], **self.manifest["files"]}
         for split in SPLITS:
-            files |= {one["name"]: one["sha256"] for one in self.manifest[split]["shards"]}
-        size = sum(one["rows"] for split in SPLITS for one in self.manifest[split]["shards"])
+            files |= {shard["name"]: shard["sha256"] for shard in self.manifest[split]["shards"]}
+        size = sum(shard["rows"] for split in SPLITS for shard in self.manifest[split]["shards"])
         if size * self.length > SHARD_TOKENS:  # below, nobody waits for it
             say(f"comparing {len(files)} files of the corpus with their hashes")
         for name, expected in files.items():
             found = sha256_of(self.directory / name)
             if found != expected:
                 raise _damaged(self.directory / name, f"SHA-256 {found}", f"SHA-256 {expected}")
-
-    @property
-    def tokenizer_json(self) -> bytes:
-        """The tokenizer's file."""
-        return (self.directory / TOKENIZER).read_bytes()
 
 
 def write_index(path: Path, rows: NDArray[np.int64]) -> None:

@@ -198,18 +198,44 @@ SHARED = ("steps", "seed", "device", "dtype", "engine", "devices", "ray_address"
 LOSS, RATIO = "posterior loss at .9 minus at 1", "perplexity at 1 over perplexity at .9"
 
 
-def _overview(ask: Ask) -> Result:
-    source = CHECKPOINT if ask.smoke else families.MODELS["MDLM-Small"].source
+def _asks(ask: Ask) -> dict[str, Ask]:
+    """The panels' studies in this one's directory, all checked before any of them draws.
+
+    Their cells pass the guard by this one's rule. The loss comes first: it reads the user's file.
+    """
+    baseline = {"MDLM-Small": CHECKPOINT if ask.smoke else families.MODELS["MDLM-Small"].source}
+    source = (baseline | (families.named_sources(ask.sources) if ask.sources else {}))["MDLM-Small"]
     shared: dict[str, Any] = {k: v for k, v in ask.some(*SHARED).items() if v is not None}
     shared |= {"smoke": ask.smoke, "progress": ask.progress, "note": ask.note}
     shared |= ask.given("n")
-    among = _panel(ask, "cross-model", sources=ask.sources, **shared)
-    asked: dict[str, Any] = {"partition": parameters.PAPERS_GROUPS}
+    judged: dict[str, Any] = {"partition": parameters.PAPERS_GROUPS}
     if not ask.smoke:
-        asked |= {"evaluator": "gpt2", "steps": (16, 64, 256, 1024)}
-    judged = _panel(ask, "groupeval", sources=[source], **asked | shared)
-    held = {"held_out": ask["held_out"]}
-    loss = _panel(ask, "posterior", sources=[source], **held, **shared)
+        judged |= {"evaluator": "gpt2", "steps": (16, 64, 256, 1024)}
+    scored = ask.given("evaluator")
+    asked = {
+        "posterior": ([source], {**shared, "held_out": ask["held_out"]}),
+        "cross-model": (ask.sources, shared | scored),
+        "groupeval": ([source], judged | shared | scored),
+    }
+    rule = {key: ask.values[key] for key in ("guard_rule",) if key in ask.values}
+    found = {
+        name: study.find(name).ask(ask.out / name, sources, **given)
+        for name, (sources, given) in asked.items()
+    }
+    return {name: replace(one, values={**one.values, **rule}) for name, one in found.items()}
+
+
+def _check_panels(ask: Ask) -> None:
+    _asks(ask)
+
+
+def _overview(ask: Ask) -> Result:
+    from strop.measure.known import check_evaluator_name
+
+    asks = _asks(ask)
+    check_evaluator_name(ask["evaluator"])
+    loss, among, judged = (study.carry_out(one) for one in asks.values())
+    [source] = asks["posterior"].sources
     cells = [
         (m, OperatingPoint.of(SamplerSpec(temperature=tau)))
         for m in loss.asked["steps"]
@@ -222,13 +248,6 @@ def _overview(ask: Ask) -> Result:
     )
     more = {"among": among.table, "judged": judged.table}
     return Result(ask.said(checkpoint=source), table, more, notes=notes)
-
-
-def _panel(ask: Ask, name: str, sources: Sequence[str], **given: Any) -> Result:
-    """A study in this one's directory, whose cells pass the guard by this one's rule."""
-    asked = study.find(name).ask(ask.out / name, sources, **given)
-    rule = {key: ask.values[key] for key in ("guard_rule",) if key in ask.values}
-    return study.carry_out(replace(asked, values={**asked.values, **rule}))
 
 
 def _three_findings(result: Result) -> Figure:
@@ -310,6 +329,7 @@ OVERVIEW = Study(
         *parameters.ENGINE,
     ),
     run=_overview,
+    check=_check_panels,
     draw=_three_findings,
     runs=(*PANELS, CELLS),
     examples=("strop study overview --smoke -o runs/overview",),

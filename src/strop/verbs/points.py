@@ -228,8 +228,10 @@ def draw(
     from strop.measure.guard import held_out_guard
     from strop.store import Folder, Run
 
+    # What cannot be read is better found before hours of work.
+    _check_evaluators(ask)
     given = ask.values.get("held_out")
-    if given is not None:  # a file that cannot be read is better found before hours of work
+    if given is not None:
         held_out_guard(Path(given), usable_length(model, ask.values.get("length")), model)
     sample_cells(
         model,
@@ -342,11 +344,9 @@ def scorers(ask: Ask, evaluators: Sequence[Evaluator] | None = None, **more: Any
     """Who scores what a study measures: by default the evaluator that was asked for."""
     from strop.measure.cells import Scorers
 
-    named, evaluator = ask.values.get("span"), ask.values.get("evaluator")
-    if evaluators is None and isinstance(evaluator, str):
-        from strop.measure.known import check_evaluator_name
-
-        check_evaluator_name(evaluator)  # hours of drawing come before the first score
+    named = ask.values.get("span")
+    if evaluators is None:
+        _check_evaluators(ask)
     load = [lambda: ask.evaluator] if evaluators is None else [_just(e) for e in evaluators]
     return Scorers(
         evaluators=load,
@@ -356,6 +356,15 @@ def scorers(ask: Ask, evaluators: Sequence[Evaluator] | None = None, **more: Any
         **({} if named is None else {"spans": (named,)}),
         **more,
     )
+
+
+def _check_evaluators(ask: Ask) -> None:
+    """Refuse names that no evaluator has."""
+    from strop.measure.known import check_evaluator_name
+
+    named = ask.values.get("evaluator")
+    for name in [named] if isinstance(named, str) else named or ():
+        check_evaluator_name(name)
 
 
 def _just(evaluator: Evaluator) -> Callable[[], Evaluator]:

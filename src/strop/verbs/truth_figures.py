@@ -62,6 +62,8 @@ def _short(row: Mapping[str, Any]) -> str:
     words = row["setting"].removeprefix("blockwise ")
     for word in (" float64", "block_length=0", "commit=entropy-bound", "tau=1 ", "score="):
         words = words.replace(word, "")
+    if row["sampler"].get("settings", {}).get("block_length"):
+        words += " in blocks"
     return " ".join(words.removesuffix("tau=1").split())
 
 
@@ -99,7 +101,7 @@ def _bounds(figure: Figure, result: Result) -> None:
             shown = [one - best if axes is left else one / max(best, 1e-12) for one in values]
             label = f"{model}, M = {steps}" if axes is left else None
             axes.plot(taus, shown, "o-", ms=3, lw=0.8, color=colour, label=label)
-    left.set(xlabel="temperature", ylabel="m-path bound above its least, nats", yscale="symlog")
+    left.set(xlabel="temperature", ylabel="m-path bound above its least, nats")
     right.set(xlabel="temperature", ylabel="soft overlap, of its largest")
     figure.legend(fontsize=6, loc="outside lower center", ncols=3)
     for axes in (left, right):
@@ -127,7 +129,7 @@ def _verdicts(figure: Figure, result: Result) -> None:
     for how, colour in (*LOOKS.items(), ("a verdict on a close pair", PURPLE)):
         axes.plot([], [], "s", color=colour, label=how)
     figure.legend(fontsize=6, loc="outside lower center", ncols=4)
-    axes.set_title("b better, w worse (the column's), m mixed, c close", fontsize=7)
+    axes.set_title("The column is b better, w worse, m mixed, c close", fontsize=7)
 
 
 def _named(axes: Axes, names: Sequence[str]) -> None:

@@ -427,6 +427,13 @@ def truth_of(a: Row, b: Row) -> str:
     return "better" if cleaner is a else "worse"
 
 
+def outcome(said: str, right: str) -> str:
+    """Whether a verdict is right; what was said of a pair that is too close to have an answer."""
+    if said == "cannot tell" or right == "close":
+        return said
+    return "right" if said == right else "wrong"
+
+
 def verdicts(
     ask: Ask, language: Language, rows: list[Row], _: Mapping[str, Any], facts: Facts
 ) -> Iterable[str]:
@@ -450,11 +457,9 @@ def verdicts(
         judged = [] if found is None else [found]
         one = compare(sides[a][0], sides[b][0], floor=held.threshold, judged=judged).verdict
         right = truth_of(rows[a], rows[b])
-        how = "right" if one.kind == right else "wrong"
-        how = one.kind if one.kind == "cannot tell" or right == "close" else how
-        rates.setdefault("better or worse" if right in ("better", "worse") else right, Counter())[
-            how
-        ] += 1
+        how = outcome(one.kind, right)
+        kind = "better or worse" if right in ("better", "worse") else right
+        rates.setdefault(kind, Counter())[how] += 1
         facts["pairs"].append({"a": a, "b": b, "truth": right, "said": one.kind, "how": how})
         if how == "wrong":
             names = [f"{rows[k]['model']} {rows[k]['setting']}" for k in (a, b)]

@@ -17,11 +17,12 @@ from typing import Any
 from jinja2 import Environment, PackageLoader
 
 from strop.errors import UserError
-from strop.page.collect import gather
+from strop.measure.frame import Frame, read_run
+from strop.page.collect import RATINGS, gather, unmeasured
 from strop.page.data import Report
 from strop.page.live.paged import Paged
 from strop.page.live.ratings import Ratings
-from strop.page.live.watch import WatchedFolder, locked_files
+from strop.page.live.watch import WatchedFolder, is_hold, locked_files, walk
 from strop.page.page import LIVE, SCRIPTS, STYLES, render
 from strop.page.tables import output_columns
 from strop.store import Cell, Run
@@ -52,11 +53,12 @@ class Viewer:
     """All that is given, and the pages of it."""
 
     def __init__(self, paths: Sequence[Path]) -> None:
-        allowed = [path.resolve() for path in paths]
-        self.folders = [WatchedFolder(i, path, allowed) for i, path in enumerate(paths)]
+        self._allowed = [path.resolve() for path in paths]
+        self.folders = [WatchedFolder(i, path, self._allowed) for i, path in enumerate(paths)]
         self._made: dict[tuple[int, ...], Made] = {}
         self._first: dict[tuple[int, ...], Made] = {}
         self._ratings: dict[Path, Ratings] = {}
+        self._frames: dict[Path, tuple[Mapping[str, Any], Frame]] = {}
         self._looking, self._making, self._beginning = RLock(), RLock(), RLock()
 
     def chosen(self, view: str) -> tuple[int, ...]:
@@ -195,13 +197,24 @@ class Viewer:
         with self._looking:
             return tuple(self.folders[i].files for i in numbers)
 
+    def _measured(self, run: Run) -> Frame:
+        """The numbers of a run: computed once for what lies in it, of which ratings are no part."""
+        beside = f"{RATINGS.parts[0]}/"
+        files = walk(run.path, self._allowed).items()
+        looks = {name: one for name, one in files if not (name.startswith(beside) or is_hold(name))}
+        known = self._frames.get(run.path)
+        if known is None or known[0] != looks:
+            known = self._frames[run.path] = looks, read_run(run)
+        return known[1]
+
     def _gathered(self, numbers: tuple[int, ...], measured: bool) -> Report:
         """What the folders hold; of those that hold nothing yet, nothing."""
         sound = [one for one in self.folders if one.number in numbers and one.error is None]
+        read = self._measured if measured else unmeasured
         name = " and ".join(one.name for one in sound[:3]) or "Nothing to show"
         for paths in ([one.path for one in sound], *([one.path] for one in sound)):
             try:
-                return gather(paths, outputs=1, numbers=measured) if paths else Report(name)
+                return gather(paths, outputs=1, measured=read) if paths else Report(name)
             except UserError:
                 continue
         return Report(name)

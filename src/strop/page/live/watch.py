@@ -143,7 +143,7 @@ class WatchedFolder:
                 {},
                 UserError("The folder cannot be read.", where=self.path, got=error),
             )
-        holds = {name for name in files if _is_hold(name)}
+        holds = {name for name in files if is_hold(name)}
         rest = {name: looks for name, looks in files.items() if name not in holds}
         changed = rest != self.files
         if changed:
@@ -329,7 +329,8 @@ class WatchedFolder:
         return found
 
 
-def _is_hold(name: str) -> bool:
+def is_hold(name: str) -> bool:
+    """Whether a file is a lock or a claim, which come and go while nothing changes."""
     last = name.rpartition("/")[2]
     return last == LOCK or last.startswith(CLAIM)
 

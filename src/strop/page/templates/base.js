@@ -129,9 +129,115 @@ window.strop = (() => {
     }
   }
 
+  // Keys that go through whatever stands in lists: outputs, groups as judged, answers.
+  const KEYS = [
+    ["j", "k", "next and previous output, group or answer", ".output"],
+    ["w", "", "next wrong answer, or next group on which two judges differ", ".sought, .answer, .judgment"],
+    ["↓", "↑", "next and previous text of a group, value of a figure, or form to copy", ".judgment, .value, [role=tab]"],
+    ["m", "", "in a group, next text of the same mode", ".judgment"],
+    ["o", "", "open or close the whole text", "#outputs"],
+    ["0", "2", "rate the output that has the focus: 0, 1 or 2; again takes it back", ".rating"],
+    ["/", "", "search", "#search"],
+    ["[", "]", "previous and next part of the page", "nav a"],
+    ["?", "", "this list", "body"],
+  ];
+
+  function showKeys() {
+    const made = element("dialog", "keys"), list = element("dl");
+    for (const [one, other, what, where] of KEYS) {
+      if (!document.querySelector(where)) continue;
+      const fact = element("div"), keys = element("dt");
+      keys.append(element("kbd", "", one), ...(other ? [one === "0" ? " to " : " ", element("kbd", "", other)] : []));
+      fact.append(keys, element("dd", "", what));
+      list.append(fact);
+    }
+    const close = button("Close", () => made.close());
+    made.setAttribute("aria-label", "Keys");
+    made.append(element("h2", "", "Keys"), list, element("p", "facts", "Tab reaches every control, arrows move sliders and lists."), close);
+    made.addEventListener("close", () => made.remove());
+    document.body.append(made);
+    made.showModal();
+  }
+
+  // The list that one is in, or else the first that can be seen.
+  const LISTS = "#pairs, .groups";
+  const cardsOf = (list) => [...list.querySelectorAll("article.output")];
+  function listHere() {
+    const lists = [...document.querySelectorAll(LISTS)].filter((one) => cardsOf(one).length);
+    const focused = document.activeElement.closest("section");
+    return document.activeElement.closest(LISTS) || lists.find((one) => focused && focused.contains(one)) ||
+      lists.find((one) => one.getBoundingClientRect().bottom > 60) || lists[0];
+  }
+
+  function moreOf(list) {
+    const found = (list.closest(".evidence") || list.closest("section")).querySelector("button.more-of-list");
+    return found && !found.hidden ? found : null;
+  }
+
+  // To the next card that is wanted; what the list does not show yet is asked for.
+  function goTo(list, from, by, wanted) {
+    const cards = cardsOf(list);
+    let to = from + by;
+    while (to >= 0 && to < cards.length && !wanted(cards[to])) to += by;
+    if (cards[to]) return cards[to].focus();
+    const more = by > 0 && moreOf(list);
+    if (!more) return;
+    const come = new MutationObserver(() => {
+      if (cardsOf(list).length <= cards.length) return;
+      come.disconnect();
+      goTo(list, to - 1, by, wanted);
+    });
+    come.observe(list, { childList: true });
+    more.click();
+  }
+
+  function move(by, wanted) {
+    const list = listHere();
+    if (!list) return;
+    const here = cardsOf(list).indexOf(document.activeElement.closest("article.output"));
+    goTo(list, here < 0 && by < 0 ? 0 : here, by, wanted || (() => true));
+  }
+
+  function sameMode() {
+    const row = document.activeElement.closest(".judgment tr");
+    if (!row) return;
+    const rows = [...row.parentElement.rows], at = rows.indexOf(row), mode = (one) => JSON.parse(one.dataset.modes)[0];
+    const next = [...rows.slice(at + 1), ...rows.slice(0, at)].find((one) => mode(one) !== null && mode(one) === mode(row));
+    if (!next) return;
+    rows.forEach((one) => { one.tabIndex = one === next ? 0 : -1; });
+    next.focus();
+  }
+
+  function toPart(by) {
+    const parts = [...document.querySelectorAll("nav a")].map((a) => document.getElementById(a.hash.slice(1))).filter(Boolean);
+    const tops = parts.map((one) => one.getBoundingClientRect().top);
+    const to = by > 0 ? tops.findIndex((top) => top > 60) : tops.findLastIndex((top) => top < -5);
+    if (to < 0) return;
+    parts[to].tabIndex = -1;
+    parts[to].focus({ preventScroll: true });
+    parts[to].scrollIntoView();
+  }
+
+  const ACTS = {
+    "?": showKeys, j: () => move(1), k: () => move(-1), w: () => move(1, (card) => card.classList.contains("sought")), m: sameMode,
+    o: () => { const one = document.activeElement.closest("article.output"), open = one && one.querySelector(".unfold"); if (open) open.click(); },
+    "/": () => { const search = document.getElementById("search"); if (search) search.focus(); },
+    "[": () => toPart(-1), "]": () => toPart(1),
+  };
+  addEventListener("keydown", (event) => {
+    const typing = event.target.closest && event.target.closest("input:not([type=range]):not([type=checkbox]), select, textarea, dialog");
+    if (typing || event.ctrlKey || event.metaKey || event.altKey || event.defaultPrevented || !(event.key in ACTS)) return;
+    event.preventDefault();
+    ACTS[event.key]();
+  });
+
   const setUpAll = (root) => setUp.forEach((one) => one(root));
   document.addEventListener("strop:replaced", (event) => setUpAll(event.detail.element));
-  addEventListener("DOMContentLoaded", () => { markPlace(); setUpAll(document); });
+  addEventListener("DOMContentLoaded", () => {
+    markPlace();
+    setUpAll(document);
+    document.querySelector("header.top").append(button("Keys ?", showKeys, "small show-keys"));
+  });
 
   // The part that one reads is marked in the navigation.
   function markPlace() {

@@ -36,24 +36,27 @@ strop.setUp.push((root) => {
     const bar = element("div", "controls how"), status = element("p", "status"), list = element("div", "groups");
     status.setAttribute("role", "status");
     bar.append(labelled("Judge", first), labelled("Beside", second), labelled("Generator", cell), labelled("Show", only));
-    const more = button("Show more", () => { shown += GROUPS; draw(); });
+    const more = button("Show more", () => { shown += GROUPS; draw(); }, "more-of-list");
     place.append(bar, status, list, more);
     let shown = GROUPS;
     function reset() { shown = GROUPS; draw(); }
 
     function draw() {
       const judges = [Number(first.value), Number(second.value)].filter((i, k) => i >= 0 && (k === 0 || i !== Number(first.value)));
+      const pair = [...judges].sort((a, b) => a - b).join(" "), apart = (one) => one.apart[pair] || 0;
       let rows = data.groups.filter((one) => !cell.value || one.cell === cell.value);
-      if (only.value === "apart") rows = rows.filter((one) => one.apart > 0 && judges.length > 1);
+      if (judges.length > 1) rows.sort((a, b) => apart(b) - apart(a));
+      if (only.value === "apart") rows = rows.filter((one) => apart(one) > 0);
       if (only.value === "failed") rows = rows.filter((one) => judges.some((i) => one.said[i] && one.said[i].failed));
       const held = data.total > data.groups.length ? ` The page holds ${data.groups.length} of ${data.total}.` : "";
       status.textContent = `${rows.length} groups${judges.length > 1 ? ", those on which the judges agree least first" : ""}.${held}`;
-      list.replaceChildren(...rows.slice(0, shown).map((one) => group(one, judges)));
+      list.replaceChildren(...rows.slice(0, shown).map((one) => group(one, judges, apart(one) > 0)));
       more.hidden = rows.length <= shown;
     }
 
-    function group(one, judges) {
-      const made = element("article", "output judgment");
+    function group(one, judges, differ) {
+      const made = element("article", "output judgment" + (differ ? " sought" : ""));
+      made.tabIndex = 0;
       made.append(element("h3", "", `${harmless(one.cell)}, group ${one.group + 1} of partition ${one.partition + 1}`));
       const table = element("table"), head = element("tr");
       head.append(...["Text", ...judges.map((i) => harmless(data.judges[i]))].map((text) => {
@@ -65,11 +68,14 @@ strop.setUp.push((root) => {
       table.tHead.append(head);
       one.texts.forEach(([index, text], row) => {
         const line = element("tr"), cellOf = element("th", "words");
+        line.tabIndex = row ? -1 : 0;
+        line.dataset.modes = JSON.stringify(judges.map((i) => modeOf(one.said[i], row)));
         cellOf.scope = "row";
         cellOf.append(element("span", "who", `#${index}`), words(text));
         line.append(cellOf, ...judges.map((i) => grade(one.said[i], row, one.said[i] && one.said[i].grades)));
         table.tBodies[0].append(line);
       });
+      strop.roving([...table.tBodies[0].rows]);
       const scroll = element("div", "scroll");
       scroll.tabIndex = 0;
       scroll.setAttribute("role", "region");
@@ -81,7 +87,8 @@ strop.setUp.push((root) => {
         if (!said) return;
         const who = harmless(data.judges[i]);
         if (said.failed) made.append(element("p", "warning", `${who}: no verdict (${said.failed}). ${harmless(said.detail)}`));
-        else made.append(element("p", "facts", `${who}: ${modes(said.grades)} modes, confidence ${said.confidence}.`));
+        else made.append(element("p", "facts", `${who}: ` + (said.confidence ? `${names(said.grades).length} modes, confidence ${said.confidence}.`
+          : `${said.grades.filter(Boolean).length} of ${said.grades.length} rated.`)));
         if (said.reply) {
           const fold = element("details", "fold"), pre = element("pre");
           pre.append(element("code", "", harmless(said.reply)));
@@ -93,15 +100,16 @@ strop.setUp.push((root) => {
       return made;
     }
 
-    const names = (grades) => [...new Set(grades.map((one) => one[2]).filter((mode) => mode !== null))];
-    const modes = (grades) => names(grades).length;
+    const names = (grades) => [...new Set(grades.filter(Boolean).map((one) => one[2]).filter((mode) => mode !== null))];
+    const modeOf = (said, row) => (said && said.grades && said.grades[row] ? said.grades[row][2] : null);
 
     function grade(said, row, grades) {
       const made = element("td", "grade words");
-      if (!grades) { made.textContent = "–"; return made; }
+      if (!grades || !grades[row]) { made.textContent = "–"; return made; }
       const [valid, scores, mode, hybrid] = grades[row];
       if (!valid) { made.textContent = "invalid"; return made; }
       const place = names(grades).indexOf(mode), sum = scores.reduce((a, b) => a + b, 0);
+      if (mode === null) { made.append(element("b", "", `rated ${scores[0]} of 2`)); return made; }
       const chip = element("span", `mode mode-${place % 8}`, `mode ${harmless(mode)}${hybrid ? " (hybrid)" : ""}`);
       made.append(chip, element("b", "", ` ${sum} of ${2 * scores.length}`), element("small", "", scores.map((one, i) => `${data.dimensions[i]} ${one}`).join(", ")));
       return made;
@@ -122,7 +130,7 @@ strop.setUp.push((root) => {
     status.setAttribute("role", "status");
     bar.append(labelled("Setting", setting), ...(data.filters.length > 1 ? [labelled("Answer by", filter)] : []),
       labelled("Show", only), labelled("Search", search));
-    const more = button("Show more", () => { shown += ANSWERS; draw(); });
+    const more = button("Show more", () => { shown += ANSWERS; draw(); }, "more-of-list");
     place.append(bar, status, list, more);
     let shown = ANSWERS;
     function reset() { shown = ANSWERS; draw(); }
@@ -136,7 +144,8 @@ strop.setUp.push((root) => {
       status.textContent = `${rows.length} of ${all.length} responses, ${all.filter(right).length} of them right.` +
         (one.n > all.length ? ` The page holds the first ${all.length} of ${one.n}.` : "");
       list.replaceChildren(...rows.slice(0, shown).map((row) => {
-        const made = element("article", "output answer " + (right(row) ? "right" : "wrong-answer"));
+        const made = element("article", "output answer " + (right(row) ? "right" : "sought"));
+        made.tabIndex = 0;
         const problem = data.problems[row.id], found = row.answers[by];
         made.append(element("h3", "", `${right(row) ? "✓ right" : "✗ " + row.outcomes[by]} · ${harmless(row.id)}`), words(problem.question),
           element("h4", "", "Response"), words(row.response || "(empty)"));

@@ -91,29 +91,20 @@ def clean_log_probs(
     told of the normalisers, see `subs`.
     """
     if isinstance(temperature, Tensor):
-        return _row_by_row(logits, mask_id, temperature, top_p, nucleus, confirm)
+        law = torch.empty_like(logits)
+        for heat in temperature.unique().tolist():  # waits; a batch of `fast` has few
+            rows = temperature == heat
+            law[rows] = clean_log_probs(logits[rows], mask_id, heat, top_p, nucleus, confirm)
+        return law
     if temperature == 0:  # on the host
         return _certain(subs(logits, mask_id, confirm))
     if temperature != 1:  # on the host
-        logits = _tempered(logits, mask_id, temperature)
+        # Ruled out for good: at a very low temperature no constant would hold the mask down.
+        logits[..., mask_id] = -torch.inf
+        logits = _scaled(logits, temperature)
+        logits[..., mask_id] = -torch.inf  # also where the factor has rounded to zero
     log_probs = subs(logits, mask_id, confirm)
     return log_probs if top_p == 1 else _nucleus(log_probs, top_p, nucleus)
-
-
-def _row_by_row(
-    logits: Tensor,
-    mask_id: int,
-    temperature: Tensor,
-    top_p: float,
-    nucleus: Nucleus,
-    confirm: Confirm,
-) -> Tensor:
-    """The rows of each temperature together: a batch of `fast` has few."""
-    found = torch.empty_like(logits)
-    for one in temperature.unique().tolist():  # waits
-        rows = temperature == one
-        found[rows] = clean_log_probs(logits[rows], mask_id, one, top_p, nucleus, confirm)
-    return found
 
 
 def any_log_probs(logits: Tensor, temperature: float, top_p: float = 1.0) -> Tensor:
@@ -122,17 +113,6 @@ def any_log_probs(logits: Tensor, temperature: float, top_p: float = 1.0) -> Ten
         return _certain(logits)
     log_probs = _scaled(logits, temperature).log_softmax(-1)
     return log_probs if top_p == 1 else _nucleus(log_probs, top_p, "reaching")
-
-
-def _tempered(logits: Tensor, mask_id: int, temperature: float) -> Tensor:
-    """Clean-token logits over temperature, for any temperature above zero.
-
-    The mask is ruled out for good, since at a very low temperature no constant would hold it down.
-    """
-    logits[..., mask_id] = -torch.inf
-    logits = _scaled(logits, temperature)
-    logits[..., mask_id] = -torch.inf  # also where the factor has rounded to zero
-    return logits
 
 
 def _scaled(logits: Tensor, temperature: float) -> Tensor:

@@ -22,7 +22,6 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 import torch
@@ -110,26 +109,6 @@ def rule_out(logits: Tensor, tokens: Sequence[int]) -> None:
 
 TOKEN, ORDER, RACE = 0, 1, 2
 """The purposes of random numbers: each has a stream of its own."""
-
-
-class Draws(Protocol):
-    """Random numbers, and tokens made from them."""
-
-    def propose(self, view: View, score: Confidence) -> tuple[Tensor, Tensor]:
-        """Tokens and scores at all open cells: two tables [R, W]."""
-        ...
-
-    def tokens(self, view: View, where: Truths) -> Tensor:
-        """Tokens at the true cells of `where` [R, W]; anything elsewhere."""
-        ...
-
-    def numbers(self, view: View) -> Tensor:
-        """A random number in [0, 1) at every open cell, [R, W]."""
-        ...
-
-    def pick(self, view: View, weights: Tensor, count: Numbers) -> Tensor:
-        """`count` [R] cells of each row, drawn by weight [R, W] without replacement."""
-        ...
 
 
 class AddressedDraws:
@@ -422,6 +401,15 @@ class CategoricalDraws:
         clocks = torch.empty(probs.shape, dtype=probs.dtype, device=self.generator.device)
         clocks.exponential_(1, generator=self.generator)
         return (normal / brought(clocks, probs.device)).argmax(-1)
+
+
+Draws = AddressedDraws | PowerDraws | CategoricalDraws
+"""Random numbers, and tokens made from them.
+
+`propose`: tokens and scores at all open cells, two tables [R, W]. `tokens`: those at the true cells
+of `where` [R, W], anything elsewhere. `numbers`: one in [0, 1) at every open cell. `pick`: `count`
+[R] cells of each row, drawn by weight [R, W] without replacement.
+"""
 
 
 def _rand(generator: torch.Generator, *shape: int, dtype: torch.dtype | None = None) -> Tensor:

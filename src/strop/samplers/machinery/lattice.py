@@ -74,18 +74,6 @@ class Offers:
     def __len__(self) -> int:
         return len(self.points)
 
-    @classmethod
-    def known(
-        cls,
-        where: Address,
-        mask_score: Singles,
-        points: Numbers,
-        token_mass: Singles,
-        numbers: Floats | None = None,
-    ) -> Offers:
-        """Offers whose random part has been drawn before."""
-        return cls(where, mask_score, *levels(mask_score, token_mass), points, numbers)
-
     @property
     def open(self) -> Truths:
         """Which offers need the network: a point fell, or the threshold was not the last word."""
@@ -250,26 +238,15 @@ class Lattice:
             # Above a raised threshold nothing was found: every clock lies below it. Where a bound
             # broke, only the mask's own score is known.
             below = offers.raised[rows] & ~broken[rows]
+            threshold = np.where(below, offers.threshold[rows], np.float32(np.inf))
             table = weights[upload(rows, weights.device)].cpu().numpy()  # waits
-            winner[rows] = self._class_by_class(offers[rows], table, below, mask_id, stream)
+            count = self.first(table, np.broadcast_to(threshold[:, None], table.shape))
+            numbers = 2**20 + np.arange(table.shape[1])  # of one clock per class
+            u = stream.uniform(*offers.where.at((rows, None)), numbers)
+            scores = table / self.clock(np.minimum((u * count).astype(np.int64), count - 1))
+            scores[:, mask_id] = offers.mask_score[rows]
+            winner[rows] = scores.argmax(-1)
         return winner, int(broken.sum())
-
-    def _class_by_class(
-        self,
-        offers: Offers,
-        weights: Singles,
-        below: Truths,
-        mask_id: int,
-        stream: Stream,
-    ) -> Numbers:
-        """One clock per class [R, V], kept to scores below the threshold in the rows `below`."""
-        threshold = np.where(below, offers.threshold, np.float32(np.inf))
-        count = self.first(weights, np.broadcast_to(threshold[:, None], weights.shape))
-        classes = np.arange(weights.shape[1])
-        u = stream.uniform(*offers.where.at((slice(None), None)), 2**20 + classes)
-        scores = weights / self.clock(np.minimum((u * count).astype(np.int64), count - 1))
-        scores[:, mask_id] = offers.mask_score
-        return scores.argmax(-1)
 
 
 def _fallen(

@@ -84,11 +84,11 @@ def slopes(polys: Polys) -> Polys:
 def area(case: Case) -> Iterator[Assertion]:
     """The area of h is f(all) - f(none), coefficient by coefficient."""
     L = case["length"]
-    found, sizes = area_coefficients(L), subset_sizes(L)
+    coefficients, sizes = area_coefficients(L), subset_sizes(L)
     for size in range(L + 1):
         wanted = {L: 1, 0: -1}.get(size, 0)
         sets = np.flatnonzero(sizes == size)
-        exact = all(found[A] == wanted for A in sets)
+        exact = all(coefficients[A] == wanted for A in sets)
         yield holds(f"area: {len(sets)} sets of size {size}", exact)
 
 
@@ -304,24 +304,24 @@ def occupancy(case: Case) -> Iterator[Assertion]:
     grid, length = np.array(case["grid"]), case["length"]
     law = sampler.grid_paths(grid, length)
     counts = (law.rounds[:, :, None] == np.arange(law.N)).sum(axis=1)
-    nu, found = law.weights, sampler.collisions(length, np.diff(grid))
-    yield equal("empty rounds", found.empty, nu @ (counts == 0).sum(axis=1))
-    yield equal("singleton rounds", found.singleton, nu @ (counts == 1).sum(axis=1))
+    nu, counted = law.weights, sampler.collisions(length, np.diff(grid))
+    yield equal("empty rounds", counted.empty, nu @ (counts == 0).sum(axis=1))
+    yield equal("singleton rounds", counted.singleton, nu @ (counts == 1).sum(axis=1))
     shared = (counts * (counts > 1)).sum(axis=1) / length
-    yield equal("sharing probability", found.share_prob, nu @ shared)
+    yield equal("sharing probability", counted.share_prob, nu @ shared)
     pairs = (counts * (counts - 1) // 2).sum(axis=1)
-    yield equal("colliding pairs", found.colliding_pairs, nu @ pairs)
+    yield equal("colliding pairs", counted.colliding_pairs, nu @ pairs)
 
 
 def equal_rounds(case: Case) -> Iterator[Assertion]:
     """Equal masses in exact rational arithmetic; numbers relative to their size."""
     L, N = case["length"], case["rounds"]
-    found = sampler.collisions(L, sampler.equal_masses(N))
+    counted = sampler.collisions(L, sampler.equal_masses(N))
     alone = Fraction(N - 1, N) ** (L - 1)
-    yield equal("empty", found.empty / N, float(Fraction(N - 1, N) ** L))
-    yield equal("singleton", found.singleton / L, float(alone))
-    yield equal("share", found.share_prob, float(1 - alone))
-    yield equal("pairs", found.colliding_pairs / L**2, float(Fraction(L - 1, 2 * N * L)))
+    yield equal("empty", counted.empty / N, float(Fraction(N - 1, N) ** L))
+    yield equal("singleton", counted.singleton / L, float(alone))
+    yield equal("share", counted.share_prob, float(1 - alone))
+    yield equal("pairs", counted.colliding_pairs / L**2, float(Fraction(L - 1, 2 * N * L)))
 
 
 def clipped(case: Case) -> Iterator[Assertion]:
