@@ -699,3 +699,17 @@ def test_a_directory_of_runs_stands_for_what_lies_in_it(tmp_path: Path) -> None:
     judged = tmp_path / "judged.jsonl"
     judged.write_text("{}\n")
     assert _folders((str(judged), named[1])) == [judged, tmp_path / "runs/a"]
+
+
+def test_search_in_any_case_and_script(tmp_path: Path) -> None:
+    texts = ["Straße", "ÉCOLE normale", "école", "a.b*c", "A.B*C (x)", "ΣΊΣΥΦΟΣ", "none"]
+    cell = cell_of(tmp_path / "run", texts)
+    shown = Shown(Measured(cell.spec, cell.path, len(texts), None, ()), "one", {})
+    paged = Paged(cell, shown, [])
+    for words, wanted in (
+        ("école", [1, 2]), ("ÉCOLE", [1, 2]), ("A.B*", [3, 4]), ("(X)", [4]), ("straß", [0]),
+        ("σίσυφο", [5]), (".", [3, 4]), ("absent", []),
+    ):  # fmt: skip
+        page = paged.page(Wish(search=words))
+        assert [row[0] for row in page["rows"]] == wanted, words
+        assert page["kept"] == len(wanted)

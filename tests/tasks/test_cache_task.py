@@ -14,8 +14,7 @@ from strop.errors import UserError
 from strop.tasks import TASKS
 from strop.tasks.cell_grades import Grader
 from strop.tasks.running import entrant_of
-from strop.verbs.cache import CacheCell
-from strop.verbs.graded import accuracies, right_answers
+from strop.verbs.cache import CacheCell, accuracies, right_answers
 
 
 def test_outputs_are_graded_with_and_without_the_cache(llada: Path, tmp_path: Path) -> None:

@@ -26,8 +26,7 @@ from strop.store import Run
 from strop.tasks import TASKS, Answered, Results, TaskRun, run_task
 from strop.tasks.humaneval import HUMANEVAL
 from strop.tasks.sums import SUMS, answer_of
-from strop.verbs.answers import Answers, _text, paired
-from strop.verbs.conditional import judged, told_by
+from strop.verbs.conditional import Answers, _text, judged, paired, told_by
 from strop.verbs.entrants import DIFFUSION
 
 DATA = re.compile(r'^\{"(?:task|id)": .*\}$', re.MULTILINE)

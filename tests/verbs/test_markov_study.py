@@ -64,8 +64,8 @@ def test_few_steps_want_sharpening_and_the_bounds_hold():
     # one update per token: nothing to gain from sharpening
     assert many["lambda_star_pairs"] < 1.1
     for row in study.rows:
-        assert row.pair_kl - 5 * row.pair_kl_stderr <= row.upper
-        assert row.nll >= row.pair_entropy - 0.02  # NLL - entropy rate is a divergence
+        assert row["pair_kl"] - 5 * row["pair_kl_stderr"] <= row["upper"]
+        assert row["nll"] >= row["pair_entropy"] - 0.02  # NLL - entropy rate is a divergence
     lams, upper = study.curve(2, "upper")
     assert lams[upper.argmin()] == 1.0  # the posterior loss never asks for sharpening
     _, nll = study.curve(2, "nll")

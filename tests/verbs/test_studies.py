@@ -28,7 +28,7 @@ from strop.table import Column, Table
 from strop.verbs import paper
 from strop.verbs.collapse import CEILING, best_pair
 from strop.verbs.cross_model import _asks as overview_asks
-from strop.verbs.sharpened import below_guard
+from strop.verbs.frontier import below_guard
 from strop.verbs.study import STUDIES
 
 DOCS = Path(__file__).parents[2] / "docs"

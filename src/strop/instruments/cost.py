@@ -126,17 +126,10 @@ def measure_cost(
         rows.append((time.perf_counter() - wall, time.process_time() - cpu, calls))
     seconds, cpu_seconds, calls = (list(column) for column in zip(*rows[warmup:], strict=True))
     network = getattr(denoiser, "network", None)
-    return Cost(
-        seconds=seconds,
-        cpu_seconds=cpu_seconds,
-        calls=calls,
-        weights_bytes=0
-        if network is None
-        else sum(p.numel() * p.element_size() for p in network.parameters()),
-        extra_bytes=peak.extra(),
-        memory=peak.method,
-        threads=torch.get_num_threads(),
-    )
+    weights = () if network is None else network.parameters()
+    size = sum(p.numel() * p.element_size() for p in weights)
+    threads = torch.get_num_threads()
+    return Cost(seconds, cpu_seconds, calls, size, peak.extra(), peak.method, threads)
 
 
 def draw_batch(
@@ -154,13 +147,8 @@ def measure_apart(
     source: str, spec: SamplerSpec, *, device: str = "auto", dtype: str = "auto", **settings: Any
 ) -> Cost:
     """`measure_cost` on a checkpoint in a new process, which ends with all of its memory."""
-    task = {
-        "source": source,
-        "device": device,
-        "dtype": dtype,
-        "spec": spec.model_dump(mode="json"),
-        "settings": settings,
-    }
+    load = {"source": source, "device": device, "dtype": dtype}
+    task = {"load": load, "spec": spec.model_dump(mode="json"), "settings": settings}
     command = [sys.executable, "-m", "strop.instruments.cost", json.dumps(task)]
     answer = subprocess.run(command, capture_output=True, text=True, check=False)
     if answer.returncode != 0:
@@ -179,7 +167,7 @@ def measure_apart(
 def _main(text: str) -> int:
     task = json.loads(text)
     try:
-        denoiser = load_denoiser(task["source"], device=task["device"], dtype=task["dtype"])
+        denoiser = load_denoiser(**task["load"])
         cost = measure_cost(denoiser, SamplerSpec(**task["spec"]), **task["settings"])
     except StropError as error:
         print(" ".join(str(error).split()), file=sys.stderr)

@@ -133,7 +133,7 @@ def exact() -> Any:
 def report(folder: Path) -> dict[str, Any]:
     """Everything, on a CUDA device where there is one, else on a pretend one."""
     real = torch.cuda.is_available()
-    with _device(real=real):
+    with nullcontext() if real else pretended():
         found: dict[str, Any] = {
             "pretend": not real,
             "device": torch.cuda.get_device_name(0),
@@ -146,10 +146,6 @@ def report(folder: Path) -> dict[str, Any]:
     return found | {"faults": faults(found)}
 
 
-def _device(*, real: bool) -> Any:
-    return nullcontext() if real else pretended()
-
-
 def _loop(family: str, name: str, folder: Path, *, real: bool) -> dict[str, Any]:
     spec = sampler(name)
     row: dict[str, Any] = {"family": family, "sampler": name}
@@ -157,7 +153,7 @@ def _loop(family: str, name: str, folder: Path, *, real: bool) -> dict[str, Any]
         with exact():
             want = drawn(loaded(family, folder), spec)
         model = loaded(family, folder, "cuda:0" if real else "cpu")
-        with _device(real=real), exact(), calls_of(model) as calls:
+        with nullcontext() if real else pretended(), exact(), calls_of(model) as calls:
             moved(model)  # a card has it already; transformers cannot load for a pretend one
             same = drawn(model, spec) == want  # a warm-up as well
             calls.clear()
@@ -220,8 +216,7 @@ def waits_of(work: Callable[[], Any]) -> tuple[int, Counter[str]]:
             return
         count += 1
         site, said = waiting_line()
-        if not said:
-            unsaid[site] += 1
+        unsaid.update(() if said else (site,))
 
     with warnings.catch_warnings():
         warnings.simplefilter("always")

@@ -37,6 +37,7 @@ from functools import partial
 from typing import Any, Literal
 
 import numpy as np
+import pyarrow as pa
 import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
@@ -114,8 +115,7 @@ def deployed_contexts(
     steps: int, *, seed: int, sequences: Ints, length: int, draw: int = 0
 ) -> Contexts:
     """One context per sequence with the masses of M updates and the finish behind them."""
-    masses = reveal_grid(SamplerSpec(steps=steps)).masses
-    edges = np.cumsum(masses)
+    edges = np.cumsum(reveal_grid(SamplerSpec(steps=steps)).masses)
     u = Stream(seed, "posterior-round").uniform(sequences, steps, 0, draw)
     # The last edge may be rounded below one: the finish is the last round, whatever its edge says.
     rounds = np.minimum(np.searchsorted(edges, u, side="right"), steps)
@@ -130,16 +130,9 @@ def level_contexts(
 ) -> Contexts:
     """One context per sequence at the visible probability level / levels."""
     rounds = np.full(len(sequences), level)
-    return forced_contexts(
-        seed,
-        sequences,
-        rounds,
-        rounds / levels,
-        length=length,
-        address=level,
-        draw=draw,
-        kind=f"profile-{levels}",
-    )
+    where: dict[str, Any] = {"length": length, "address": level, "draw": draw}
+    kind = f"profile-{levels}"
+    return forced_contexts(seed, sequences, rounds, rounds / levels, kind=kind, **where)
 
 
 def forced_contexts(
@@ -174,10 +167,8 @@ def measure(
         _batch(denoiser, ids[start : start + batch], contexts[start : start + batch], temperatures)
         for start in range(0, len(contexts), batch)
     ]
-    target, masked = (np.concatenate(part) for part in zip(*parts, strict=True))
-    both = (target, masked)
-    slopes, curvatures = ([one[:, place] for one in both] for place in (-2, -1))
-    return Losses(target[:, :-2], masked[:, :-2], *slopes, *curvatures)
+    both = [np.concatenate(part) for part in zip(*parts, strict=True)]
+    return Losses(*(one[:, where] for where in (slice(-2), -2, -1) for one in both))
 
 
 def check_temperatures(temperatures: Sequence[float]) -> None:
@@ -242,9 +233,6 @@ def _rows(
     return torch.stack([*losses, slope, curvature], dim=1)
 
 
-Note = Callable[[str], None]
-
-
 class LossCell(Spec):
     """What one table of losses depends on."""
 
@@ -274,8 +262,7 @@ class LossCell(Spec):
         draws = [{**common, "draw": draw} for draw in range(self.draws)]
         if self.kind == "deployed":
             return [deployed_contexts(self.count, **one) for one in draws]
-        levels = range(self.count)
-        return [level_contexts(k, self.count, **one) for k in levels for one in draws]
+        return [level_contexts(k, self.count, **one) for k in range(self.count) for one in draws]
 
 
 def loss_cell(
@@ -290,15 +277,12 @@ def loss_table(
     cells: Sequence[LossCell], ids: Ints, denoiser: Denoiser, cell: int, missing: Sequence[int]
 ) -> Any:
     """One table: all contexts of some sequences of a cell."""
-    import pyarrow as pa
-
     spec, sequences = cells[cell], np.array(missing, np.int64)
-    taus = spec.temperatures
-    tables = [
-        to_table(one, measure(denoiser, ids[sequences], one, taus), spec)
-        for one in spec.contexts(sequences)
-    ]
-    return pa.concat_tables(tables)
+    mine, taus = ids[sequences], spec.temperatures
+    contexts = spec.contexts(sequences)
+    return pa.concat_tables(
+        [to_table(one, measure(denoiser, mine, one, taus), spec) for one in contexts]
+    )
 
 
 def measured_losses(
@@ -306,7 +290,7 @@ def measured_losses(
     denoiser: Denoiser,
     ids: Ints,
     cells: Sequence[LossCell],
-    note: Note,
+    note: Callable[[str], None],
     engine: Engine = LOCAL,
 ) -> tuple[list[Losses], Mapping[str, Any]]:
     """Every cell, of the first so many of the sequences, from disk or measured; and where.
@@ -322,8 +306,7 @@ def measured_losses(
         lambda text: note(f"{denoiser.source}, {text}"),
         "losses",
     )
-    found = [from_table(folder.cell(one.id), one) for one in cells]
-    return found, facts or new_session(denoiser)
+    return [from_table(folder.cell(one.id), one) for one in cells], facts or new_session(denoiser)
 
 
 def _as_blocks(cell: LossCell) -> Blocks:
@@ -333,8 +316,6 @@ def _as_blocks(cell: LossCell) -> Blocks:
 
 
 def _joined(parts: list[Any]) -> list[Any]:
-    import pyarrow as pa
-
     return [pa.concat_tables(parts)]
 
 
@@ -344,8 +325,6 @@ DERIVATIVES = ("slope", "curvature")
 
 def to_table(contexts: Contexts, losses: Losses, cell: LossCell) -> Any:
     """One line per context; a column per estimator and temperature."""
-    import pyarrow as pa
-
     columns: dict[str, Any] = {
         "sequence": contexts.sequence,
         "round": contexts.round,

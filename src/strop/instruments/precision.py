@@ -89,16 +89,13 @@ def describe(
     """
     seed = whole_number("seed", seed, 0, SEED_LIMIT)
     spec = SamplerSpec(steps=steps, temperature=temperature, top_p=top_p, precision="float32")
-    texts = _contexts(denoiser, samples, seed, usable_length(denoiser, length))
+    length = usable_length(denoiser, length)
+    done = draw_batch(denoiser, SamplerSpec(steps=CONTEXT_STEPS), samples, 0, length, seed)
+    texts = torch.from_numpy(np.stack([one.ids for one in done])).to(denoiser.device)
     look = _Look(denoiser, spec, reveal_grid(spec), texts, seed)
     rounds = sorted({min(steps - 1, round((1 - level) * steps)) for level in LEVELS})
     levels = [look.level(k, rows, reveals) for k in rounds]
     return PrecisionReport(steps, temperature, BITS, levels, *_timing(look.grid, levels))
-
-
-def _contexts(denoiser: Denoiser, samples: int, seed: int, length: int) -> torch.Tensor:
-    done = draw_batch(denoiser, SamplerSpec(steps=CONTEXT_STEPS), samples, 0, length, seed)
-    return torch.from_numpy(np.stack([one.ids for one in done])).to(denoiser.device)
 
 
 @dataclass(frozen=True)
@@ -167,8 +164,7 @@ class _Look:
 
 
 def _entropy(probs: NDArray[np.float64]) -> NDArray[np.float64]:
-    safe = np.where(probs > 0, probs, 1.0)
-    return -(probs * np.log(safe)).sum(-1)
+    return -(probs * np.log(np.where(probs > 0, probs, 1.0))).sum(-1)
 
 
 def _timing(grid: RevealGrid, levels: list[HiddenShare]) -> tuple[float, float, float, float]:

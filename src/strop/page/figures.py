@@ -58,7 +58,7 @@ def drawings(report: Report) -> list[Drawing]:
         for i, series in enumerate(report.series, 1):
             rows = [row for row in series.table.rows if None not in (row["geq"], row["ged"])]
             found += [_judged(i, series.name, rows)] if rows else []
-    if report.groups:
+    if report.measured:
         with matplotlib.rc_context(STUDY_STYLE):
             found.append(_two_bits())
     return found

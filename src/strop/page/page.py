@@ -221,7 +221,7 @@ def _sections(report: Report) -> list[tuple[str, str]]:
         ("answers", "Answers"): report.answers,
         ("unmasking", "Unmasking"): any(cell.players([0]) for cell in report.cells),
         ("outputs", "Outputs"): report.cells,
-        ("why", "Why"): report.groups,
+        ("why", "Why"): report.measured,
         ("provenance", "Provenance"): report.provenance,
     }
     return [*first, *(part for part, there in last.items() if there)]

@@ -349,9 +349,8 @@ class Cell:
         import pyarrow as pa
 
         names = None if columns is None else list(dict.fromkeys(["index", *columns]))
-        empty = output_table([], self.spec)
-        found = self.rows(names, rows=WHOLE)
-        return pa.concat_tables([empty.select(names or empty.column_names), *found])
+        empty = self._empty.select(names or self._empty.column_names)
+        return pa.concat_tables([empty, *self.rows(names, rows=WHOLE)])
 
     def pool(self, n: int | None = None) -> Pool:
         """The outputs 0 .. n - 1 (all that there are, by default)."""

@@ -17,7 +17,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from strop.assets import CHECKPOINT
 from strop.errors import UserError, unknown_name
 from strop.measure.guard import MARKS
 from strop.measure.metric import PERPLEXITY, Number
@@ -28,22 +27,10 @@ from strop.spec.measure import MetricSpec
 from strop.table import Column, Pivot, Table
 from strop.tuning.choice import RULES, Selection, choose, hashed, write_selection
 from strop.tuning.gain import GOALS, WITHIN, Decision, Gain, decide, family_level, gain, spec_file
-from strop.verbs import parameters
+from strop.verbs import parameters, points
 from strop.verbs.paper import BUDGETS, RowByRow, item
-from strop.verbs.points import (
-    POINT_COLUMNS,
-    TEMPERATURES,
-    budgets,
-    cell_table,
-    draw,
-    guard_notes,
-    points,
-    prompt_notes,
-    score,
-    standard,
-)
 from strop.verbs.result import Result
-from strop.verbs.study import Sources, Study
+from strop.verbs.study import Study
 from strop.verbs.verb import Ask, Parameter, quoted
 
 if TYPE_CHECKING:
@@ -150,7 +137,7 @@ class Audit:
             f"{self.source}: perplexity under {evaluators[0]} ({ask['span']}, token-pooled) with "
             "95% interval, [entropy in nats]"
         )
-        table = cell_table(title, rows)
+        table = points.cell_table(title, rows)
         table = Table(
             title,
             (*table.columns, Column("point", "setting")),
@@ -189,8 +176,8 @@ class Audit:
         notes = (
             f"standard: {self.standard}{_public_draws(self.family)}",
             *self.told,
-            *guard_notes([*self.cells, *self.fresh]),
-            *prompt_notes(
+            *points.guard_notes([*self.cells, *self.fresh]),
+            *points.prompt_notes(
                 max(one.outputs for one in self.cells),
                 self.cells[0].spec.generator.prompts,
                 next((one.spec.generator.prompts for one in self.fresh), None),
@@ -269,13 +256,13 @@ def _run(ask: Ask) -> Result:
     others = ask["second_evaluator"]
     evaluators = [ask.evaluator]
     evaluators += [known_evaluator(others, device=home)] if others else []
-    chosen = _points(ask, model.spec.family)
-    plain = chosen.points[0]
-    numbers = budgets(model, tuple(counts))
-    cells = [(m, point) for m in numbers for point in chosen.points]
+    chosen, left_out = _points(ask, model.spec.family)
+    plain = chosen[0]
+    numbers = points.budgets(model, tuple(counts))
+    cells = [(m, point) for m in numbers for point in chosen]
     n = [counts[m][0] if m in counts else max(c for c, _ in counts.values()) for m, _ in cells]
-    drawn = draw(ask, model, cells, ask.folder or ask.out, n=n)
-    table = score(ask, model, drawn, evaluators[:1])
+    drawn = points.draw(ask, model, cells, ask.folder or ask.out, n=n)
+    table = points.score(ask, model, drawn, evaluators[:1])
     selections, refusals = _choose(table)
     digest = write_selection(
         ask.out, {rule: hashed(one.document()) for rule, one in selections.items()}
@@ -298,7 +285,7 @@ def _run(ask: Ask) -> Result:
         refusals,
         gains,
         fresh,
-        chosen.left_out,
+        left_out,
     )
     _write(ask.out, audit)
     return audit.result(ask, [one.spec.name for one in evaluators])
@@ -332,10 +319,9 @@ def _later(ask: Ask) -> str:
 
 def _points(ask: Ask, family: str) -> Any:
     """The axes' combinations, the standard first; what is left out is said."""
-    usual = {"temperature": sorted(TEMPERATURES, reverse=True) if ask["grid"] else RATES}
-    found = points(family, ask["sampler"], ask["axis"] or {}, usual)
-    ordered = dict.fromkeys((standard(family, ask["axis"]), *found.points))
-    return type(found)(tuple(ordered), found.left_out)
+    usual = {"temperature": sorted(points.TEMPERATURES, reverse=True) if ask["grid"] else RATES}
+    found, left_out = points.points(family, ask["sampler"], ask["axis"] or {}, usual)
+    return list(dict.fromkeys((points.standard(family, ask["axis"]), *found))), left_out
 
 
 def _choose(table: Frame) -> tuple[dict[str, Selection], dict[str, str]]:
@@ -370,8 +356,8 @@ def _fresh(
     out = ask.out / FRESH / digest[:16]
     cells = [(0 if causal else m, point) for m, point in again]
     seed, searched = derive_seed(ask["seed"], "fresh"), max(c for c, _ in counts.values())
-    drawn = draw(ask, model, cells, out, n=n, seed=seed, searched=searched)
-    return score(ask, model, drawn, evaluators)
+    drawn = points.draw(ask, model, cells, out, n=n, seed=seed, searched=searched)
+    return points.score(ask, model, drawn, evaluators)
 
 
 def _gains(
@@ -423,7 +409,7 @@ def _beside(*tables: str) -> Any:
         role = roles.get(ask.sources[0], "public")
         model = "MDLM-Small" if role == "public" else None
         unit, where = f"perplexity; paper: {role}", {"checkpoint": role}
-        shown = RowByRow(unit, POINT_COLUMNS, tables, where, model=model)
+        shown = RowByRow(unit, tables=tables, where=where, model=model)
         return shown(result, ask, roles)
 
     return table
@@ -434,7 +420,6 @@ STUDY = Study(
     title="How much of a checkpoint's few-step gap is its sampler?",
     about="Sample CHECKPOINT over temperatures, precisions and whatever other axes, score, choose "
     "by stated rules, and report the gain on fresh outputs.",
-    sources=Sources(("CHECKPOINT",), "As for `strop sample`.", (CHECKPOINT,)),
     parameters=(
         Parameter.counts(
             "steps",

@@ -17,25 +17,26 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from strop.errors import UserError, unknown_name
 from strop.records.record import SAMPLERS
 from strop.spec.generator import CheckpointSpec, OperatingPoint, SamplerSpec
 from strop.spec.value import Spec
+from strop.stats.resample import Statistic, intervals, mean
 from strop.table import Column, Table
-from strop.verbs import graded, parameters
+from strop.verbs import parameters
 from strop.verbs.points import load, points
 from strop.verbs.result import Result
 from strop.verbs.study import Sources, Study
 from strop.verbs.verb import Ask, Parameter
 
 if TYPE_CHECKING:
-    import numpy as np
     import pyarrow as pa
     from matplotlib.figure import Figure
-    from numpy.typing import NDArray
 
     from strop.denoisers.base import Denoiser
-    from strop.instruments.blocks import Compared
     from strop.tasks.cell_grades import Grader
 
 CACHES = ("prefix", "dual")
@@ -59,6 +60,22 @@ LAW_NOTE = (
 COST_NOTE = (
     "Positions are rows of the network, the head not counted. The ratio of seconds is this "
     "machine's, and small networks on a CPU save less than their positions."
+)
+RIGHT, RIGHT_BY_SEED = "right", "right_by_seed"
+GRADED = (
+    Column("accuracy", percent=True, digits=3),
+    Column(
+        "gain",
+        "minus no cache",
+        percent=True,
+        signed=True,
+        digits=3,
+        help="Accuracy minus that without a cache, over the same problems.",
+    ),
+)
+TASK_NOTE = (
+    "Accuracy by the task's first filter; its difference from no cache is over the same problems, "
+    "with a 95% interval over problems."
 )
 
 
@@ -168,7 +185,7 @@ def _points(ask: Ask, family: str) -> Sequence[OperatingPoint]:
             "The cache is what this study varies.", where="`axis`", got="cache", fix="leave it out"
         )
     axes.setdefault("precision", ("float64",))
-    return points(family, name, axes, {"temperature": ask["temperature"]}).points
+    return points(family, name, axes, {"temperature": ask["temperature"]})[0]
 
 
 # ---------------------------------------------------------------- what is measured
@@ -182,7 +199,7 @@ def _run(ask: Ask) -> Result:
 def _found(ask: Ask, model: Denoiser) -> Result:
     from strop.denoisers.base import usable_length
 
-    grader = graded.grader_of(ask, model)
+    grader = grader_of(ask, model)
     usual = None if grader is None else grader.task.length
     room = usable_length(model, ask["length"] or usual)
     prompts = _prompts(ask, model, room, grader)
@@ -194,12 +211,11 @@ def _found(ask: Ask, model: Denoiser) -> Result:
         rows += [{**label, **row} for row in _summaries(found)]
         steps += [{**label, **row} for row in _by_call(found)]
     title = f"{ask.sources[0] if ask.sources else RANDOM}: {ask['n']} outputs of {room} tokens"
-    table = Table(title, _columns(rows), rows)
     more = {"calls": Table("By call within a block", CALL_COLUMNS, steps, shown=False)}
     notes = (*(() if ask.sources else (RANDOM_NOTE,)), LAW_NOTE, COST_NOTE)
-    notes += () if grader is None else (graded.TASK_NOTE,)
+    notes += () if grader is None else (TASK_NOTE,)
     facts = {"checkpoint": model.spec.model_dump(mode="json"), "prompts": len(prompts)}
-    return Result(ask.said(length=room), table, more, facts, notes)
+    return Result(ask.said(length=room), Table(title, _columns(rows), rows), more, facts, notes)
 
 
 def _measured(
@@ -258,54 +274,72 @@ def _joined(
     cells: Mapping[str, CacheCell], model: Denoiser, grader: Grader | None, parts: list[pa.Table]
 ) -> list[pa.Table]:
     """The tables of a decoder, graded, from all its batches."""
-    from strop.instruments.blocks import Compared
-
-    found = _graded(Compared.read(parts, CACHES), model, grader)
-    return [
-        found[cache].replace_schema_metadata({"strop.cell": cell.canonical()})
-        for cache, cell in cells.items()
-    ]
-
-
-def _graded(found: Compared, model: Denoiser, grader: Grader | None) -> dict[str, pa.Table]:
-    from strop.instruments.blocks import OTHER
-
-    plain, other = found.outputs[NONE], found.outputs[OTHER]
-    by_seed = None if grader is None else graded.right_answers(grader, model, other.ids)
-
-    def table(cache: str) -> pa.Table:
-        outputs = found.outputs[cache]
-        made = _table(outputs, plain.ids, other.ids, found.laws.get(cache))
-        if grader is None:
-            return made
-        right = graded.right_answers(grader, model, outputs.ids)
-        return made.append_column(graded.RIGHT, [right]).append_column(
-            graded.RIGHT_BY_SEED, [by_seed]
-        )
-
-    return {cache: table(cache) for cache in (NONE, *CACHES)}
-
-
-def _table(outputs: Any, plain: NDArray, other: NDArray, laws: Any) -> pa.Table:
-    import numpy as np
     import pyarrow as pa
 
+    from strop.instruments.blocks import OTHER, Compared
     from strop.measure.entropy import entropy
 
-    n = len(outputs.ids)
-    shown = {
-        "changed": (outputs.ids != plain).mean(1),
-        "changed_by_seed": (other != plain).mean(1),
-        "entropy": entropy(outputs.ids),
-        "calls": outputs.calls,
-        "positions": outputs.positions,
-        "seconds": np.full(n, outputs.seconds / n),
-    }
-    tables = {name: np.zeros((n, 1)) for name in ("kl", "moved", "open")}
-    if laws is not None:
-        used = int(laws.open.any(0).nonzero()[0].max()) + 1
-        tables = {name: table[:, :used] for name, table in vars(laws).items()}
-    return pa.table({**shown, **{name: list(table) for name, table in tables.items()}})
+    found = Compared.read(parts, CACHES)
+    plain, other = found.outputs[NONE].ids, found.outputs[OTHER].ids
+    n, by_seed = len(plain), None if grader is None else right_answers(grader, model, other)
+    tables = []
+    for cache, cell in cells.items():
+        outputs, laws = found.outputs[cache], found.laws.get(cache)
+        columns = {
+            "changed": (outputs.ids != plain).mean(1),
+            "changed_by_seed": (other != plain).mean(1),
+            "entropy": entropy(outputs.ids),
+            "calls": outputs.calls,
+            "positions": outputs.positions,
+            "seconds": np.full(n, outputs.seconds / n),
+        }
+        by_call = {name: np.zeros((n, 1)) for name in ("kl", "moved", "open")}
+        if laws is not None:
+            used = int(np.flatnonzero(laws.open.any(0)).max()) + 1
+            by_call = {name: table[:, :used] for name, table in vars(laws).items()}
+        columns |= {name: list(table) for name, table in by_call.items()}
+        if grader is not None:
+            right = right_answers(grader, model, outputs.ids)
+            columns |= {RIGHT: right, RIGHT_BY_SEED: by_seed}
+        table = pa.table(columns)
+        tables.append(table.replace_schema_metadata({"strop.cell": cell.canonical()}))
+    return tables
+
+
+# ---------------------------------------------------------------- answers to a task
+
+
+def grader_of(ask: Ask, model: Denoiser) -> Grader | None:
+    """Who says which outputs are right; None without a task."""
+    if ask["task"] is None:
+        return None
+    from strop.tasks import TASKS, ready
+    from strop.tasks.cell_grades import Grader
+    from strop.tasks.running import decided, entrant_of
+
+    task, entrant = TASKS[ask["task"]], entrant_of(model, ask.sources[0], None, None)
+    ask.note(decided(entrant))
+    return Grader(task, entrant, ready(task))
+
+
+def right_answers(grader: Grader, model: Denoiser, ids: NDArray) -> NDArray[np.float64]:
+    """Which outputs answer their problems rightly."""
+    from strop.measure.metric import PASSED
+
+    codec: Any = model.codec
+    texts = [codec.decode(row.tolist(), mask_id=model.mask_id) for row in ids]
+    found = grader.columns(np.arange(len(ids)), texts, ids)
+    right = np.zeros(len(ids))  # a verdict that was lost is none for the answer
+    right[found["index"]] = found[f"{PASSED}{grader.task.filters[0].name}"]
+    return right
+
+
+def accuracies(
+    mine: NDArray[np.float64], plain: NDArray[np.float64], *, same: bool = False
+) -> dict[str, Any]:
+    """Accuracy with its interval, and its paired difference from no cache."""
+    wanted = {"accuracy": mean(mine)} | ({} if same else {"gain": mean(mine - plain)})
+    return {"gain": None, **intervals(wanted)}
 
 
 # ---------------------------------------------------------------- what is told
@@ -313,8 +347,6 @@ def _table(outputs: Any, plain: NDArray, other: NDArray, laws: Any) -> pa.Table:
 
 def _summaries(found: Mapping[str, pa.Table]) -> list[dict[str, Any]]:
     """A row per cache, and one for the same without a cache under another seed."""
-    from strop.stats.resample import intervals, mean
-
     plain = _arrays(found[NONE])
     rows = []
     for cache, table in found.items():
@@ -326,28 +358,22 @@ def _summaries(found: Mapping[str, pa.Table]) -> list[dict[str, Any]]:
         row |= {name: float(mine[name].mean()) for name in ("entropy", "calls", "positions")}
         row["saved"] = 1 - row["positions"] / float(plain["positions"].mean())
         row["time"] = float(mine["seconds"].mean() / plain["seconds"].mean())
-        if graded.RIGHT in mine:
-            row |= graded.accuracies(mine[graded.RIGHT], plain[graded.RIGHT], same=cache == NONE)
+        if RIGHT in mine:
+            row |= accuracies(mine[RIGHT], plain[RIGHT], same=cache == NONE)
         rows.append(row)
     other = intervals({"changed": mean(plain["changed_by_seed"])})["changed"]
     last = {"cache": SEED, "changed": other}
-    if graded.RIGHT in plain:
-        last |= graded.accuracies(plain[graded.RIGHT_BY_SEED], plain[graded.RIGHT])
+    if RIGHT in plain:
+        last |= accuracies(plain[RIGHT_BY_SEED], plain[RIGHT])
     return [*rows, last]
 
 
 def _arrays(table: pa.Table) -> dict[str, NDArray[np.float64]]:
-    import numpy as np
-
     return {name: np.array(table[name].to_pylist(), float) for name in table.column_names}
 
 
 def _law_means(mine: Mapping[str, NDArray[np.float64]]) -> dict[str, Any]:
     """Per open position, over all calls: ratios of sums over outputs."""
-    import numpy as np
-
-    from strop.stats.resample import Statistic
-
     if not mine["open"].any():
         return {}
     total = mine["open"].sum(1)
@@ -396,7 +422,7 @@ COLUMNS = (
 
 def _columns(rows: Sequence[Mapping[str, Any]]) -> tuple[Column, ...]:
     """What was measured, after the fields in which the points differ."""
-    shown = (COLUMNS[0], *graded.GRADED, *COLUMNS[1:]) if "accuracy" in rows[0] else COLUMNS
+    shown = (COLUMNS[0], *GRADED, *COLUMNS[1:]) if "accuracy" in rows[0] else COLUMNS
     fields = [k for k in rows[0] if k not in {one.name for one in shown}]
     differing = [k for k in fields if len({str(row[k]) for row in rows}) > 1]
     names = {"steps": "M", "temperature": "tau"}
@@ -408,7 +434,7 @@ def _draw(result: Result) -> Figure:
     from strop.figures import PALETTE, legend_below, log_y, panels
 
     rows = list(result.more["calls"].rows)
-    told = [c.name for c in result.table.columns if c not in (*COLUMNS, *graded.GRADED)]
+    told = [c.name for c in result.table.columns if c not in (*COLUMNS, *GRADED)]
     dashes: Any = ("-", (0, (4, 1.6)), (0, (1, 1.4)), (0, (6, 1.5, 1, 1.5)))
     kinds = list(dict.fromkeys(tuple((name, row[name]) for name in told) for row in rows))
     figure, axes = panels(2, 4.0)
@@ -434,7 +460,7 @@ STUDY = Study(
     title="What a cache of keys and values changes, and what it saves",
     about="Run a decoder of CHECKPOINT (LLaDA or Dream) without a cache and through each cache, "
     "all else equal: KL call by call, changed tokens, cost. Without CHECKPOINT: a random LLaDA.",
-    sources=Sources(("CHECKPOINT",), "As for `strop sample`.", (), ()),
+    sources=Sources(smoke=()),
     parameters=(
         Parameter.counts(
             "steps", "Updates M, where a quota is committed.", shown="one per position"
@@ -449,9 +475,7 @@ STUDY = Study(
         ),
         parameters.SAMPLER,
         parameters.AXES,
-        *parameters.DRAWN,
-        parameters.DRY_RUN,
-        *parameters.ENGINE,
+        *parameters.MEASURED,
     ),
     run=_run,
     draw=_draw,

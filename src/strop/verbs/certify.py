@@ -14,9 +14,11 @@ from typing import TYPE_CHECKING, Any
 
 from strop.assets import EMBEDDED, ROOT, known_models
 from strop.errors import CheckFailed, UserError
+from strop.measure.metric import Number
 from strop.rng import derive_seed
 from strop.spec.generator import OperatingPoint, SamplerSpec
 from strop.stats.interval import LEVEL, Interval
+from strop.stats.jackknife import jackknife
 from strop.stats.published import Gap, gap, holm, verdicts
 from strop.table import Column, Table
 from strop.verbs import paper, parameters
@@ -185,26 +187,18 @@ def chosen(mine: Published, steps: Sequence[int] | None) -> list[tuple[Any, ...]
 def measure(ask: Ask, model: Model, cells: Sequence[tuple[Any, ...]], seed: int) -> list[Measured]:
     """Draw the cells under a seed and score them."""
     sampler = standard(model.spec.family).sampler.name
-    wanted = []
-    for steps, temperature, precision in cells:
-        spec = SamplerSpec(name=sampler, temperature=temperature, precision=precision)
-        wanted.append((steps, OperatingPoint.of(spec)))
-    drawn = draw(ask, model, wanted, ask.out / RUNS[0], seed=seed)
-    return list(score(ask, model, drawn))
+    wanted = [
+        (m, OperatingPoint.of(SamplerSpec(name=sampler, temperature=tau, precision=precision)))
+        for m, tau, precision in cells
+    ]
+    return list(score(ask, model, draw(ask, model, wanted, ask.out / RUNS[0], seed=seed)))
 
 
 def own_numbers(one: Measured) -> dict[str, Interval]:
     """Perplexity and entropy with jackknife intervals, whose level holds for few outputs too."""
-    from strop.measure.metric import Number
-    from strop.stats.jackknife import jackknife
-
-    found = {name: one.statistic(Number.of(name)) for name in NUMBERS}
-    return {
-        name: jackknife(statistic, log=True).exp()
-        if name == "perplexity"
-        else jackknife(statistic, cut=False)
-        for name, statistic in found.items()
-    }
+    perplexity, entropy = (one.statistic(Number.of(name)) for name in NUMBERS)
+    found = (jackknife(perplexity, log=True).exp(), jackknife(entropy, cut=False))
+    return dict(zip(NUMBERS, found, strict=True))
 
 
 def _run(ask: Ask) -> Result:
@@ -226,20 +220,12 @@ def _run(ask: Ask) -> Result:
     for key, one in zip(cells, measured, strict=True):
         told = mine.cells[key]
         for name, own in own_numbers(one).items():
-            given = {"error": told.get(f"{name}_error"), "rounding": NUMBERS[name]}
-            if given["error"] is not None:
-                given["rounding"] = 0.0  # a card has all digits
-            gaps.append(gap(own, told[name], told["outputs"], log=name == "perplexity", **given))
-            rows.append(
-                {
-                    "number": name,
-                    "steps": one.steps,
-                    "point": str(one.point),
-                    "published": told[name],
-                    "of": told["outputs"],
-                    "measured": own,
-                }
-            )
+            error, said, outputs = told.get(f"{name}_error"), told[name], told["outputs"]
+            rounding = NUMBERS[name] if error is None else 0.0  # a card has all digits
+            log = name == "perplexity"
+            gaps.append(gap(own, said, outputs, error=error, rounding=rounding, log=log))
+            row = {"number": name, "steps": one.steps, "point": str(one.point)}
+            rows.append({**row, "published": said, "of": outputs, "measured": own})
     return _answer(ask, mine, files, _judged(rows, gaps), guard_notes(measured))
 
 
@@ -269,25 +255,22 @@ def _files(mine: Published, model: Any, ask: Ask) -> list[dict[str, Any]]:
     folder = Path(ask["evaluator"]).expanduser()
     told = mine.facts
     said = {
-        "SHA-256 of the weights": (_short(told.get("sha256")), _short(model.spec.sha256)),
+        "SHA-256 of the weights": (told.get("sha256"), model.spec.sha256),
         "weights": (told.get("weights"), model.spec.weights),
         "parameters": (told.get("parameters"), size),
         "tokens": (mine.length, model.length),
         "evaluator": (mine.evaluator, folder if folder.is_dir() else evaluator.name),
-        "SHA-256 of the evaluator": (
-            _short(told.get("evaluator_sha256")),
-            _short(evaluator.sha256),
-        ),
+        "SHA-256 of the evaluator": (told.get("evaluator_sha256"), evaluator.sha256),
     }
-    return [
-        {
-            "what": what,
-            "published": wanted,
-            "found": str(found) if isinstance(found, Path) else found,
-            "verdict": _file_verdict(wanted, found),
-        }
-        for what, (wanted, found) in said.items()
-    ]
+    rows = []
+    for what, both in said.items():
+        if what.startswith("SHA-256"):
+            both = [digest and digest[:16] for digest in both]
+        wanted, found = both
+        verdict = _file_verdict(wanted, found)
+        found = str(found) if isinstance(found, Path) else found
+        rows.append({"what": what, "published": wanted, "found": found, "verdict": verdict})
+    return rows
 
 
 def _file_verdict(wanted: Any, found: Any) -> str:
@@ -297,10 +280,6 @@ def _file_verdict(wanted: Any, found: Any) -> str:
     if found is None or isinstance(found, Path):
         return "cannot tell"
     return "agrees" if wanted == found else "differs"
-
-
-def _short(digest: str | None) -> str | None:
-    return None if digest is None else digest[:16]
 
 
 def _answer(
@@ -357,7 +336,7 @@ STUDY = Study(
     about="Compare the files of CHECKPOINT with what is published of it, draw published cells with "
     "fresh seeds, score them by the stated evaluator, and say of every number: agrees, differs, "
     "cannot tell. Exit code 3 if any differs.",
-    sources=Sources(("CHECKPOINT",), "As for `strop sample`.", (SMALL,)),
+    sources=Sources(default=(SMALL,)),
     parameters=(
         Parameter(
             "published",
@@ -375,9 +354,7 @@ STUDY = Study(
         parameters.WEIGHTS,
         parameters.REVISION,
         parameters.FAMILY,
-        *parameters.DRAWN,
-        parameters.DRY_RUN,
-        *parameters.ENGINE,
+        *parameters.MEASURED,
     ),
     run=_run,
     kind="certificate",

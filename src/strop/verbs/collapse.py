@@ -8,22 +8,18 @@ most 10/3.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from strop.assets import CHECKPOINT
+import numpy as np
+from numpy.typing import NDArray
+
 from strop.errors import UserError
 from strop.stats.interval import value_of
 from strop.table import Column, Table
 from strop.verbs import parameters, points
 from strop.verbs.result import Result
-from strop.verbs.study import Sources, Study
+from strop.verbs.study import Study
 from strop.verbs.verb import Ask, Parameter
-
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
-    from strop.measure.frame import Measured
 
 CEILING = 10 / 3
 """The highest GED of two texts in a group of eight."""
@@ -34,8 +30,6 @@ def best_pair(
     nll: NDArray[np.float64], tokens: NDArray[np.int64], entropy: NDArray[np.float64]
 ) -> tuple[int, int]:
     """The two outputs of lowest pooled perplexity whose mean entropy reaches the pool's mean."""
-    import numpy as np
-
     first, second = np.triu_indices(len(nll), 1)
     total = tokens[first] + tokens[second]
     allowed = (entropy[first] + entropy[second] >= 2 * entropy.mean()) & (total > 0)
@@ -55,19 +49,24 @@ def _run(ask: Ask) -> Result:
     named, told = points.named_points(model.spec.family, ask["sampler"], setting)
     cells = [(ask["steps"], named["chosen"])]
     [honest] = points.measure_cells(ask, ask.sources[0], cells, ask.out / RUNS[0], model=model)
-    pair, rows = _scores(honest)
+    nll, tokens, entropy = points.scored_columns(honest).values()
+    pair = best_pair(nll, tokens, entropy)
+    rows: list[dict[str, Any]] = [
+        {
+            "generator": name,
+            "distinct outputs": len(index),
+            "perplexity": float(np.exp(nll[index].sum() / tokens[index].sum())),
+            "entropy": float(entropy[index].mean()),
+        }
+        for name, index in (("honest", np.arange(len(nll))), ("control", np.array(pair)))
+    ]
     texts = points.texts_of(Cell.open(honest.path), ask["n"])
-    control = [texts[i] for i in pair] * (ask["n"] // 2)
-    both = {"honest": texts, "control": control}
-    judged = {
-        judge: score(judgments)["cells"]
-        for judge, judgments in points.judge_texts(
-            both, ask.out / RUNS[1], seed=ask["seed"]
-        ).items()
-    }
+    both = {"honest": texts, "control": [texts[i] for i in pair] * (ask["n"] // 2)}
+    judged = points.judge_texts(both, ask.out / RUNS[1], seed=ask["seed"])
     columns = [Column("generator"), Column("distinct outputs"), Column("perplexity")]
     columns.append(Column("entropy", unit="nats"))
-    for judge, found in judged.items():
+    for judge, judgments in judged.items():
+        found = score(judgments)["cells"]
         for row in rows:
             cell = found[row["generator"]]
             row[f"GEQ {judge}"], row[f"GED {judge}"] = value_of(cell["geq"]), cell["ged"]
@@ -81,30 +80,11 @@ def _run(ask: Ask) -> Result:
     return Result(ask.said(checkpoint=ask.sources[0]), table, facts=facts, notes=(*told, note))
 
 
-def _scores(honest: Measured) -> tuple[tuple[int, int], list[dict[str, Any]]]:
-    """The pair, and perplexity and entropy of pool and control."""
-    import numpy as np
-
-    nll, tokens, entropy = points.scored_columns(honest).values()
-    pair = best_pair(nll, tokens, entropy)
-    rows = [
-        {
-            "generator": name,
-            "distinct outputs": len(index),
-            "perplexity": float(np.exp(nll[index].sum() / tokens[index].sum())),
-            "entropy": float(entropy[index].mean()),
-        }
-        for name, index in (("honest", np.arange(len(nll))), ("control", np.array(pair)))
-    ]
-    return pair, rows
-
-
 STUDY = Study(
     name="collapse",
     title="Two outputs that fool every per-output score",
     about="Put an honest pool beside one that repeats two of its outputs: perplexity, entropy, "
     "GED.",
-    sources=Sources(("CHECKPOINT",), "As for `strop sample`.", (CHECKPOINT,)),
     parameters=(
         Parameter.count("steps", "Updates M.", 64, smoke=8),
         Parameter.real("temperature", "tau.", 1.0),

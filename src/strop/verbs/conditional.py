@@ -11,18 +11,19 @@ where there is none yet, the offline judge makes the first.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from strop.assets import EMBEDDED
-from strop.errors import UserError
+from strop.errors import Incomplete, UserError, unknown_name
 from strop.stats.interval import value_of
+from strop.store import read_mark
 from strop.table import Column, Table
 from strop.verbs import paper, parameters
-from strop.verbs.answers import Answers, answers_of, paired, sides_of_runs
 from strop.verbs.entrants import FOLDER, PAPER_TASKS, TASK_PARAMETERS, answer_tasks
-from strop.verbs.paper import beside, item
 from strop.verbs.points import judge_texts
 from strop.verbs.result import Result
 from strop.verbs.study import Sources, Study
@@ -30,6 +31,7 @@ from strop.verbs.verb import Ask, Parameter, quoted
 
 if TYPE_CHECKING:
     from strop.groupeval.judgments import Judgments
+    from strop.tasks import Answered, Results, Task
 
 NAME, JUDGED, PROFILE = "conditional", "groupeval", "task-v1"
 RUBRIC = (
@@ -51,6 +53,187 @@ SMALL = (
 )
 
 
+SPECIAL = re.compile(r"<\|[^<>|\s]{1,40}\|>")
+"""Tokens such as <|startoftext|> that a tokenizer writes out; a judge has no use for them."""
+
+
+# ---------------------------------------------------------------- answers of task runs
+
+
+@dataclass(frozen=True)
+class Answers:
+    """What one model answered greedily to a task, and which answers are right."""
+
+    name: str
+    """What the model is called in tables; never shown to a judge."""
+    task: str
+    fingerprint: str
+    """Of the problems and the rules that graded them."""
+    items: tuple[str, ...]
+    """The problems' ids, in order."""
+    questions: tuple[str, ...]
+    texts: tuple[str, ...]
+    """As they are judged."""
+    passed: tuple[bool, ...]
+    origin: str
+    """Where they come from."""
+    notes: tuple[str, ...] = ()
+    """What a reader must know of them."""
+
+
+def paired(one: Answers, other: Answers) -> tuple[Answers, Answers]:
+    """The two, if they answer the same problems."""
+    if (one.task, one.fingerprint) != (other.task, other.fingerprint):
+        raise UserError(
+            "The two runs are of different tasks."
+            if one.task != other.task
+            else "The two runs have different problems, or other rules graded them.",
+            where=f"{one.origin} and {other.origin}",
+            got=f"{one.task} ({one.fingerprint}) and {other.task} ({other.fingerprint})",
+            expected="answers to the same problems",
+        )
+    if one.items != other.items:
+        more = [
+            item
+            for item in (*one.items, *other.items)
+            if (item in one.items) != (item in other.items)
+        ]
+        raise UserError(
+            "The two runs did not answer the same problems.",
+            where=f"{one.origin} and {other.origin}",
+            got=f"{len(one.items)} and {len(other.items)} problems; only in one of them: "
+            + ", ".join(more[:4]),
+            fix="run both with the same `limit`",
+        )
+    if one.name == other.name:
+        raise UserError(
+            "The two sides have the same name.",
+            where=f"{one.origin} and {other.origin}",
+            got=one.name,
+            fix="name two checkpoints: RUN:LABEL",
+        )
+    return one, other
+
+
+def sides_of_runs(sources: Sequence[str], filter: str | None) -> tuple[Answers, Answers] | None:
+    """Both sides from task runs; None where the sources are two checkpoints."""
+    from strop.tasks import Results, TaskRun
+
+    places = [_place(one) for one in sources]
+    runs = [one for one in places if one is not None]
+    if not runs and len(sources) == 2:
+        return None
+    if len(runs) < len(sources) or not runs:
+        raise UserError(
+            "Two sides are compared: runs of a task, or checkpoints.",
+            where="RUN_A and RUN_B",
+            got=", ".join(
+                f"{one} ({'a checkpoint' if place is None else 'a run'})"
+                for one, place in zip(sources, places, strict=True)
+            )
+            or "nothing",
+            expected="RUN_A RUN_B, one RUN with two checkpoints, or two checkpoints",
+        )
+    found = []
+    for path, label in runs:
+        task_run = TaskRun.open(path)
+        labels = [one.label for one in task_run.entrants]
+        if label is not None and label not in labels:
+            raise unknown_name("checkpoint", label, labels, where=str(path))
+        results = Results.of(task_run)
+        found += [(results, one) for one in ([label] if label else labels)]
+    if len(found) != 2:
+        raise UserError(
+            "Two sides are compared.",
+            where=", ".join(sources),
+            got=f"{len(found)} checkpoints: " + ", ".join(label for _, label in found),
+            fix="name one of a run's checkpoints: RUN:LABEL",
+        )
+    first, second = (answers_of(results, label, filter) for results, label in found)
+    if first.name == second.name:  # the same checkpoint under two settings
+        first, second = (replace(one, name=f"{_shown(one)}:{one.name}") for one in (first, second))
+    return first, second
+
+
+def _shown(one: Answers) -> str:
+    return Path(one.origin).resolve().name
+
+
+def _place(source: str) -> tuple[Path, str | None] | None:
+    """A run, and which of its checkpoints; None if the source is no run."""
+    if _is_task_run(source):
+        return Path(source), None
+    path, colon, label = source.rpartition(":")
+    if colon and _is_task_run(path):
+        return Path(path), label
+    if Path(source).is_dir() and not (Path(source) / "config.json").exists():
+        from strop.tasks import TaskRun
+
+        TaskRun.open(source)  # says what a run is
+    return None
+
+
+def _is_task_run(path: str) -> bool:
+    mark = read_mark(path)
+    return mark is not None and mark.kind == "task"
+
+
+def answers_of(results: Results, label: str, filter: str | None = None) -> Answers:
+    """What one checkpoint of a task run answered greedily; refused where some of it is missing."""
+    from strop.store import Run
+
+    task, path = results.task, results.run.path
+    if filter is not None and filter not in results.filters:
+        raise unknown_name("filter", filter, results.filters, where="`filter`")
+    name = filter or results.filters[0]
+    greedy = [one for one in results.settings if (one.label, one.temperature) == (label, 0)]
+    if not greedy:
+        raise Incomplete(
+            f"The task run has no graded greedy answers of {label}.",
+            where=path,
+            fix="strop task run TASK CHECKPOINT --temperature 0 -o RUN",
+        )
+    if len(greedy) > 1:
+        raise UserError(
+            f"The task run has greedy answers of {label} by several samplers.",
+            where=path,
+            got=", ".join(one.sampler.name for one in greedy),
+            fix="run the one that is meant into a directory of its own",
+        )
+    grades = greedy[0].grades[0]
+    wanted = Run.open(results.run.run_of(label).path).wanted()[grades.cell.id]
+    if len(grades.index) < wanted:
+        raise Incomplete(
+            f"{wanted - len(grades.index)} of {wanted} greedy answers of {label} are missing.",
+            where=path,
+            got=f"{grades.ungraded} without a verdict, "
+            f"{wanted - len(grades.index) - grades.ungraded} not drawn",
+            fix=f"strop task score {path}, or the command that made the run",
+        )
+    found = grades.answered()
+    lacking = sum(one.answers[name] is None for one in found)
+    told = f"{lacking} answers of {label} have no program in them: judged as they came"
+    return Answers(
+        label,
+        task.name,
+        task.fingerprint,
+        tuple(one.item.id for one in found),
+        tuple(one.item.question for one in found),
+        tuple(_text(task, one, name) for one in found),
+        tuple(one.passed(name) for one in found),
+        str(path),
+        (told,) if task.sandboxed and lacking else (),
+    )
+
+
+def _text(task: Task, one: Answered, name: str) -> str:
+    """A program as it was run; any other response without what a tokenizer adds to it."""
+    program = one.answers[name]
+    if task.sandboxed and program is not None:
+        return program
+    return SPECIAL.sub("", one.response).strip()
+
+
 # ---------------------------------------------------------------- who answers, who judges
 
 
@@ -60,9 +243,8 @@ def _pairs_of(ask: Ask) -> dict[str, tuple[Answers, Answers]]:
     if sides is not None:
         return {sides[0].task: paired(*sides)}
     tasks = ask["task"] or PAPER_TASKS
-    found = answer_tasks(ask, tasks, dict.fromkeys(tasks, (0.0,)), seeds=1)
     pairs = {}
-    for task, one in found.items():
+    for task, one in answer_tasks(ask, tasks, dict.fromkeys(tasks, (0.0,)), seeds=1).items():
         first, second = (answers_of(one.results, label, ask["filter"]) for label in one.labels)
         pairs[task] = paired(first, second)
     return pairs
@@ -81,8 +263,7 @@ def told_by(
     from strop.groupeval import conditional, label
 
     labels = {(one.name, index): passed for one in pair for index, passed in enumerate(one.passed)}
-    names = (pair[0].name, pair[1].name)
-    told = conditional(label(judgments, labels, names), seed=seed)
+    told = conditional(label(judgments, labels, (pair[0].name, pair[1].name)), seed=seed)
     return {"judge": judge, "task": pair[0].task, "conditions": len(pair[0].items), **told}
 
 
@@ -138,16 +319,11 @@ def _row(told: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _by_model(told: Mapping[str, Any]) -> list[dict[str, Any]]:
+    values = (told[name] for name in ("generators", "success", "cgeq", "auroc_by_generator"))
+    names = ("judge", "task", "model", "success", "cgeq", "auroc")
     return [
-        {
-            "judge": told["judge"],
-            "task": told["task"],
-            "model": model,
-            "success": told["success"][side],
-            "cgeq": told["cgeq"][side],
-            "auroc": told["auroc_by_generator"][side],
-        }
-        for side, model in enumerate(told["generators"])
+        dict(zip(names, (told["judge"], told["task"], *one), strict=True))
+        for one in zip(*values, strict=True)
     ]
 
 
@@ -159,6 +335,9 @@ def _pairs(told: Mapping[str, Any]) -> dict[str, Any]:
 def _paper_rows() -> list[dict[str, Any]]:
     """The paper's table, in the same shape."""
     found = paper.table("conditional")
+    rows = list(map(paper.with_interval, found.records()))
+    for name in ("auroc", "pass_minus_fail"):
+        rows = [paper.with_interval(row, name, f"{name}_") for row in rows]
     return [
         {
             "judge": f"{found.settings['judge']} (paper)",
@@ -170,15 +349,8 @@ def _paper_rows() -> list[dict[str, Any]]:
             **{key: row[key] for key in ("difference", "auroc", "discordant")},
             "lead": row["pass_minus_fail"],
         }
-        for row in map(_with_intervals, found.records())
+        for row in rows
     ]
-
-
-def _with_intervals(row: Mapping[str, Any]) -> dict[str, Any]:
-    row = paper.with_interval(row)
-    for name in ("auroc", "pass_minus_fail"):
-        row = paper.with_interval(row, name, f"{name}_")
-    return row
 
 
 # ---------------------------------------------------------------- the study
@@ -217,8 +389,10 @@ def _run(ask: Ask) -> Result:
     return Result(ask.said(), table, more, facts, tuple(dict.fromkeys(notes)))
 
 
-def _plans(ask: Ask) -> list[Path]:
-    return sorted(one for one in (ask.out / JUDGED).iterdir() if one.is_dir())
+def _next(ask: Ask) -> str:
+    """Judge the first task's answers."""
+    plan = min(one for one in (ask.out / JUDGED).iterdir() if one.is_dir())
+    return f"strop groupeval judge {quoted(plan)} --base-url URL --model NAME"
 
 
 def _check(ask: Ask) -> None:
@@ -241,9 +415,8 @@ def _check(ask: Ask) -> None:
             )
 
 
-def _beside(result: Result, ask: Ask, roles: Mapping[str, str]) -> Table:
+def _beside(result: Result, *_: Any) -> Table:
     """Counts of the check stand in one row; what a judge said stands in a row of that judge."""
-    del ask, roles
     rows: dict[tuple[str, str, str], dict[str, Any]] = {}
 
     def tell(side: str, task: str, judge: str, values: Mapping[str, Any]) -> None:
@@ -264,11 +437,11 @@ def _beside(result: Result, ask: Ask, roles: Mapping[str, str]) -> Table:
     for row in result.table.rows:
         tell("measured", row["task"], row["judge"], _quality(row))
     for one in judged:
-        for side, row in zip("AB", _by_model(one), strict=True):
-            tell("measured", one["task"], one["judge"], {f"AUROC, {side}": row["auroc"]})
+        each = zip(("AUROC, A", "AUROC, B"), one["auroc_by_generator"], strict=True)
+        tell("measured", one["task"], one["judge"], dict(each))
     keys = (Column("task"), Column("what"), Column("judge"))
     unit = "A: LLaDA, B: Dream, or what stands in their place"
-    return beside(unit, keys, list(rows.values()))
+    return paper.beside(unit, keys, list(rows.values()))
 
 
 def _counted(row: Mapping[str, Any], a: str, b: str) -> dict[str, int]:
@@ -319,10 +492,10 @@ STUDY = Study(
     run=_run,
     check=_check,
     runs=(FOLDER, JUDGED),
-    next=lambda ask: f"strop groupeval judge {quoted(_plans(ask)[0])} --base-url URL --model NAME",
+    next=_next,
     examples=(
         "strop study conditional --smoke -o runs/judged",
         "strop study conditional RUN_A RUN_B -o runs/judged",
     ),
-    items=(item(NAME, _beside),),
+    items=(paper.item(NAME, _beside),),
 )

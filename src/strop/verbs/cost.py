@@ -12,7 +12,6 @@ from dataclasses import asdict
 from itertools import product
 from typing import TYPE_CHECKING, Any
 
-from strop.assets import CHECKPOINT
 from strop.errors import StropError
 from strop.records.record import SAMPLERS, default_sampler
 from strop.spec.generator import CellSpec, CheckpointSpec, GeneratorSpec, SamplerSpec
@@ -20,10 +19,9 @@ from strop.spec.value import Spec
 from strop.stats.interval import Interval, value_of
 from strop.table import Column, Table
 from strop.verbs import paper, parameters
-from strop.verbs.paper import beside, item
-from strop.verbs.points import SHARPENED, budgets, chosen_points
+from strop.verbs.points import SETTINGS, budgets, chosen_points
 from strop.verbs.result import Result
-from strop.verbs.study import Sources, Study
+from strop.verbs.study import Study
 from strop.verbs.verb import Ask, Parameter, quoted
 
 if TYPE_CHECKING:
@@ -32,8 +30,6 @@ if TYPE_CHECKING:
     from strop.denoisers import Model
     from strop.instruments.cost import Cost
 
-SETTINGS: dict[str, dict[str, Any]] = {"standard": {}, "sharpened": SHARPENED}
-"""The two operating points that the paper compares."""
 IMPLEMENTATIONS = ("dense", "fast")
 GIB = 2**30
 MEASURED = (
@@ -90,7 +86,7 @@ def _run(ask: Ask) -> Result:
     specs, told = _specs(ask, model.spec.family, budgets(model, ask["steps"]), wanted["length"])
     specs, more = with_noise(specs, device.type)
     told = (*told, *more)
-    _note_plan(model, specs, wanted)
+    _note_plan(model, [spec for _, spec in specs], wanted)
     session, weights, place = new_session(model, device), model.spec, str(device)
     del model
     where = f"{session['device_name']}, {place}"
@@ -118,9 +114,7 @@ def _run(ask: Ask) -> Result:
     )
 
 
-def _note_plan(
-    model: Model, specs: Sequence[tuple[str, SamplerSpec]], wanted: Mapping[str, Any]
-) -> None:
+def _note_plan(model: Model, specs: Sequence[SamplerSpec], wanted: Mapping[str, Any]) -> None:
     """In a dry run, note what each implementation would draw: a call of theirs costs other time."""
     from strop.draw import Planned
     from strop.draw.worker import CellDraw
@@ -129,14 +123,10 @@ def _note_plan(
     n = wanted["batch"] * (wanted["warmup"] + wanted["batches"])
     size, length = wanted["batch"], wanted["length"]
     with all_parts() as part:
-        for form in dict.fromkeys(spec.implementation for _, spec in specs):
-            cells = [
-                CellSpec.of(
-                    GeneratorSpec.of(model.spec, spec, length), wanted["seed"], n=n, batch_size=size
-                )
-                for _, spec in specs
-                if spec.implementation == form
-            ]
+        for form in dict.fromkeys(spec.implementation for spec in specs):
+            mine = [spec for spec in specs if spec.implementation == form]
+            made = [GeneratorSpec.of(model.spec, spec, length) for spec in mine]
+            cells = [CellSpec.of(one, wanted["seed"], n=n, batch_size=size) for one in made]
             with part():
                 stop_if_planning(Planned(model, None, [CellDraw(one, n, size) for one in cells]))
 
@@ -152,13 +142,14 @@ def _specs(
         forms = ["fast"]
     lacking = [f"{one} left out: {name} has no such form" for one in ask["implementation"]]
     told = (*told, *(words for words in lacking if words.split()[0] not in forms))
+    whole = {"steps": length} if SAMPLERS[name].causal else {}
     specs = [
-        (setting, point.at(m or length).model_copy(update={"implementation": form}))
+        (setting, point.at(m or length).model_copy(update={"implementation": form, **whole}))
         for m in counts
         for form in forms
         for setting, point in chosen.items()
     ]
-    return [(s, _whole(spec, length)) for s, spec in specs], told
+    return specs, told
 
 
 def with_noise(
@@ -177,10 +168,6 @@ def with_noise(
     return there, (
         f"dense draws its random numbers on {place} (noise: device), as public codes do",
     )
-
-
-def _whole(spec: SamplerSpec, length: int) -> SamplerSpec:
-    return spec.model_copy(update={"steps": length}) if SAMPLERS[spec.name].causal else spec
 
 
 def _row(ask: Ask, setting: str, cell: CostCell, place: str) -> dict[str, Any]:
@@ -231,11 +218,10 @@ def _numbers(cost: Cost | None, batch: int) -> dict[str, Any]:
     if cost is None:
         names = ("calls", "seconds", "cpu_seconds")
         return dict.fromkeys((*names, "weights_gib", "extra_gib", "peak_gib", "memory"))
-    per_sequence = [value / batch for value in cost.seconds]
     extra = cost.extra_bytes
     return {
         "calls": sum(cost.calls) / len(cost.calls),
-        "seconds": _range(per_sequence),
+        "seconds": _range([value / batch for value in cost.seconds]),
         "cpu_seconds": sum(cost.cpu_seconds) / len(cost.cpu_seconds) / batch,
         "weights_gib": cost.weights_bytes / GIB,
         "extra_gib": None if extra is None else extra / GIB,
@@ -314,14 +300,13 @@ def _draw(result: Result) -> Figure:
     return figure
 
 
-def _beside(result: Result, _: Ask, roles: Mapping[str, str]) -> Table:
-    del roles
+def _beside(result: Result, *_: Any) -> Table:
     printed = paper.table("cost").by("setting", "steps")
     rows = []
     for row in result.table.rows:
         # The paper's figure is of the public algorithm, which is the dense one.
-        said = printed.get((row["setting"], row["updates"]), {})
-        said = said if row["implementation"] == "dense" else {}
+        dense = row["implementation"] == "dense"
+        said = printed.get((row["setting"], row["updates"]), {}) if dense else {}
         rows.append(
             {
                 "setting": row["setting"],
@@ -334,7 +319,7 @@ def _beside(result: Result, _: Ask, roles: Mapping[str, str]) -> Table:
             }
         )
     keys = (Column("setting"), Column("steps", "M"), Column("implementation"))
-    return beside("seconds per sequence, and peak memory", keys, rows)
+    return paper.beside("seconds per sequence, and peak memory", keys, rows)
 
 
 STUDY = Study(
@@ -342,7 +327,6 @@ STUDY = Study(
     title="Memory and time per sequence against steps",
     about="Measure what standard and sharpened sampling of CHECKPOINT cost, dense and fast. "
     "Nothing else should run on the machine meanwhile.",
-    sources=Sources(("CHECKPOINT",), "As for `strop sample`.", (CHECKPOINT,)),
     parameters=(
         parameters.steps(1, 4, 16, 64, 256, 1024, smoke=(4, 16)),
         Parameter(
@@ -365,5 +349,5 @@ STUDY = Study(
         f"strop sample {ask.sources[0]} --temperature 0.9 -o {quoted(ask.out)}-sharpened"
     ),
     examples=("strop study cost --steps 4,16 -o runs/cost",),
-    items=(item("cost", _beside),),
+    items=(paper.item("cost", _beside),),
 )

@@ -24,8 +24,7 @@ from strop.spec.value import MOST_STEPS
 from strop.stats.interval import Interval, value_of
 from strop.table import Column, Pivot, Table
 from strop.verbs import families, groupeval, paper, parameters, posterior, study
-from strop.verbs.paper import RowByRow, item
-from strop.verbs.points import POINT_COLUMNS, guard_notes, load, measure_cells, named_points
+from strop.verbs.points import guard_notes, load, measure_cells, named_points
 from strop.verbs.result import Result
 from strop.verbs.study import SMOKE_NOTE, Sources, Study
 from strop.verbs.verb import Ask, Parameter, quoted
@@ -104,26 +103,18 @@ def _row(name: str, one: Measured) -> dict[str, Any]:
     }
 
 
-def _looks() -> dict[str, dict[str, Any]]:
-    """A colour for each family, paler for its second checkpoint."""
-    seen: dict[str, int] = {}
-    looks = {}
-    for name, one in families.MODELS.items():
-        rank = seen[one.family] = seen.get(one.family, 0) + 1
-        looks[name] = {"color": FAMILIES[one.family].colour, "alpha": 1 if rank == 1 else 0.5}
-    return looks
-
-
 def lines_on(
     rows: Sequence[Mapping[str, Any]], perplexity: Axes, entropy: Axes | None = None
 ) -> None:
     """Perplexity, and entropy if there is a place for it, against steps: a line per model."""
     from strop.figures import bars, grouped
 
-    looks = _looks()
+    first = {one.family: name for name, one in reversed(families.MODELS.items())}
     for (name, _), mine in grouped(rows, "model", "point").items():
         sharp = mine[0]["temperature"] != 1
-        look: dict[str, Any] = {**looks[name], "ls": "--" if sharp else "-", "lw": 1.1}
+        family = families.MODELS[name].family
+        look: dict[str, Any] = {"color": FAMILIES[family].colour, "ls": "--" if sharp else "-"}
+        look |= {"lw": 1.1, "alpha": 1 if first[family] == name else 0.5}  # pale: its second one
         label = name + (", sharpened" if sharp else "")
         if mine[0]["steps"] is None:
             for one, column in ((perplexity, "perplexity"), (entropy, "entropy")):
@@ -182,17 +173,11 @@ STUDY = Study(
         + (" --smoke" if ask.smoke else "")
     ),
     examples=("strop study cross-model --smoke -o runs/families",),
-    items=(
-        item(
-            NAME,
-            RowByRow("perplexity", (Column("model"), *POINT_COLUMNS, Column("finish")), outputs=40),
-            sources={name: one.source for name, one in families.MODELS.items()},
-        ),
-    ),
+    items=(paper.item(NAME, sources=families.named_sources(())),),
 )
 
 
-PANELS = {"cross-model": "a", "groupeval": "b", "posterior": "c"}
+PANELS = ("cross-model", "groupeval", "posterior")
 CELLS = "cells"
 SHARED = ("steps", "seed", "device", "dtype", "engine", "devices", "ray_address")
 LOSS, RATIO = "posterior loss at .9 minus at 1", "perplexity at 1 over perplexity at .9"
@@ -241,8 +226,7 @@ def _overview(ask: Ask) -> Result:
         for m in loss.asked["steps"]
         for tau in (1.0, loss.asked["sharpened"])
     ]
-    measured = measure_cells(ask, source, cells, ask.out / CELLS)
-    table, _ = posterior.beside_cells(loss, measured)
+    table, _ = posterior.beside_cells(loss, measure_cells(ask, source, cells, ask.out / CELLS))
     notes = tuple(
         dict.fromkeys((*among.notes, *judged.notes, *((SMOKE_NOTE,) if ask.smoke else ())))
     )
@@ -251,24 +235,16 @@ def _overview(ask: Ask) -> Result:
 
 
 def _three_findings(result: Result) -> Figure:
-    return three_panels(result.more["among"].rows, result.more["judged"].rows, result.table.rows)
-
-
-def three_panels(
-    among: Sequence[Mapping[str, Any]],
-    judged: Sequence[Mapping[str, Any]],
-    losses: Sequence[Mapping[str, Any]],
-) -> Figure:
-    """The figure, from measured rows or from printed ones."""
     from strop.figures import legend_below, log_y, panels, steps_axis
 
+    among = result.more["among"].rows
     figure, axes = panels(1, 3.2, 3, 2.4)
     lines_on(among, axes[0])
     axes[0].set(ylabel="perplexity", xlabel="configured updates M", title="(a) among successors")
     log_y(axes[0])
     steps_axis(axes[0], {row["steps"] for row in among if row["steps"] is not None})
-    _judged_on(axes[1], judged)
-    posterior.scatter_on(axes[2], losses)
+    _judged_on(axes[1], result.more["judged"].rows)
+    posterior.scatter_on(axes[2], result.table.rows)
     axes[2].set_title("(c) worse loss, better samples")
     legend_below(figure, axes[0], 4, fontsize=6, handlelength=3)
     return figure
@@ -301,9 +277,8 @@ def _judged_on(axes: Axes, rows: Sequence[Mapping[str, Any]]) -> None:
     axes.legend(fontsize=6)
 
 
-def _ranges(result: Result, ask: Ask, roles: Mapping[str, str]) -> Table:
+def _ranges(result: Result, *_: Any) -> Table:
     """The ranges that the paper prints, and those over the cells here."""
-    del ask, roles
     printed = paper.table("overview").by("what")
     rows = []
     for what, column in ((LOSS, "masked"), (RATIO, "ratio")):
@@ -333,11 +308,5 @@ OVERVIEW = Study(
     draw=_three_findings,
     runs=(*PANELS, CELLS),
     examples=("strop study overview --smoke -o runs/overview",),
-    items=(
-        item(
-            "overview",
-            _ranges,
-            sources={name: one.source for name, one in families.MODELS.items()},
-        ),
-    ),
+    items=(paper.item("overview", _ranges, sources=families.named_sources(())),),
 )

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from strop.engine.plan import all_parts
@@ -117,6 +116,18 @@ class _Place:
     steps: int
     settings: Mapping[str, Any]
 
+    def __str__(self) -> str:
+        return f"{self.curve.title}, {self.row()['said']}"
+
+    def row(self) -> dict[str, Any]:
+        """Where it is, for the table."""
+        dial, value = self.curve.dial, self.value
+        said = f"{dial.replace('_', ' ')} {value:g}"
+        if dial == STEPS:
+            value, said = self.steps, f"{self.steps} steps"
+        known = {"decoder": self.curve.title, "dial": dial, "value": value, "said": said}
+        return {**known, "sampler": self.curve.sampler, **self.settings}
+
 
 def _places(model: Any, length: int) -> Iterator[_Place]:
     from strop.denoisers.base import CachingDenoiser
@@ -152,17 +163,17 @@ def _run(ask: Ask) -> Result:
     places = list(_places(model, length))
     with all_parts() as part:
         for number, place in enumerate(places):
-            ask.note(f"{number + 1} of {len(places)}: {place.curve.title}, {_said(place)}")
+            ask.note(f"{number + 1} of {len(places)}: {place}")
             with part():
                 _answer(ask, model, length, place, anew=ask["force"] and number == 0)
         for source in control:
             with part():
                 _answer(ask, load(ask, source), length, None)
-    found = results(_folder(ask))
+    found = results(ask.out / TASK_RUN)
     name, label = found.filters[0], found.labels[0]
     mine = [(place, _setting(found.of_label(label), place)) for place in places]
     first = mine[0][1]
-    rows = [{**_told(place), **_numbers(one, first, name)} for place, one in mine]
+    rows = [{**place.row(), **_numbers(one, first, name)} for place, one in mine]
     rows += [
         {"decoder": f"{CONTROL} ({one.label})", **_numbers(one, first, name)}
         for one in found.settings
@@ -170,11 +181,6 @@ def _run(ask: Ask) -> Result:
     ]
     title = f"{checkpoint} at {task.name}: {len(first.index)} problems, greedy"
     return Result(ask.said(length=length), Table(title, COLUMNS, rows), notes=(TASK_NOTE,))
-
-
-def _folder(ask: Ask) -> Path:
-    """The task run inside the study's directory."""
-    return ask.out / TASK_RUN
 
 
 def _answer(
@@ -186,17 +192,12 @@ def _answer(
     how: dict[str, Any] = {"temperatures": (0.0,)}
     if place is not None:
         cooling = SAMPLERS[place.curve.sampler].schedule
-        how = {
-            "temperatures": (cooling or 0.0,),
-            "sampler": place.curve.sampler,
-            "steps": (place.steps,),
-            "settings": place.settings,
-            "precision": "float64",
-        }
+        how = {"temperatures": (cooling or 0.0,), "steps": (place.steps,), "precision": "float64"}
+        how |= {"sampler": place.curve.sampler, "settings": place.settings}
     run_task(
         ask["task"],
         model,
-        _folder(ask),
+        ask.out / TASK_RUN,
         seeds=1,
         limit=ask["n"],
         length=length,
@@ -217,21 +218,9 @@ def _setting(found: Iterable[TaskSetting], place: _Place) -> TaskSetting:
             return one
     raise UserError(
         "The answers of a decoder were removed.",
-        where=f"{place.curve.title}, {_said(place)}",
+        where=str(place),
         fix="start anew with `force`",
     )
-
-
-def _said(place: _Place) -> str:
-    if place.curve.dial == STEPS:
-        return f"{place.steps} steps"
-    return f"{place.curve.dial.replace('_', ' ')} {place.value:g}"
-
-
-def _told(place: _Place) -> dict[str, Any]:
-    value = place.steps if place.curve.dial == STEPS else place.value
-    known = {"decoder": place.curve.title, "dial": place.curve.dial, "value": value}
-    return known | {"said": _said(place), "sampler": place.curve.sampler, **place.settings}
 
 
 def _numbers(one: TaskSetting, first: TaskSetting, name: str) -> dict[str, Any]:
@@ -313,11 +302,7 @@ STUDY = Study(
         ),
         parameters.LENGTH,
         Parameter.flag("unsafe_run", "Run programs without a sandbox, as yourself."),
-        parameters.DEVICE,
-        parameters.DTYPE,
-        parameters.FORCE,
-        parameters.DRY_RUN,
-        *parameters.ENGINE,
+        *parameters.ANSWERED,
     ),
     run=_run,
     draw=_draw,

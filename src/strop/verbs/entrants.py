@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from strop.engine.plan import all_parts
@@ -69,6 +68,8 @@ def answer_tasks(
     from strop.tasks import run_task
 
     _ready(ask, tasks)
+    # A run per task and protocol: responses of two are never in one curve.
+    mode = "" if ask["protocol"] == BASELINE else f"-{ask['protocol']}"
     labels: dict[str, dict[str, str]] = {task: {} for task in tasks}
     found: dict[str, Results] = {}
     with all_parts() as part:
@@ -79,7 +80,7 @@ def answer_tasks(
                     found[task] = run_task(
                         task,
                         model,
-                        _folder(ask, task),
+                        ask.out / FOLDER / f"{task}{mode}",
                         temperatures=temperatures[task],
                         seeds=seeds,
                         limit=ask["limit"],
@@ -91,7 +92,9 @@ def answer_tasks(
                         engine=ask.engine,
                         **protocol(ask["protocol"], model, task),
                     )
-                    labels[task][_label(found[task], model)] = source
+                    known = found[task].run.entrants
+                    label = next(one.label for one in known if one.checkpoint == model.spec)
+                    labels[task][label] = source
             del model
     return {task: TaskResults(found[task], labels[task]) for task in tasks}
 
@@ -108,16 +111,6 @@ def _ready(ask: Ask, tasks: Sequence[str]) -> None:
         ask.note("warning: programs of the models run without a sandbox, as you")
 
 
-def _folder(ask: Ask, task: str) -> Path:
-    """A run per task and protocol: responses of two are never in one curve."""
-    mode = ask["protocol"]
-    return ask.out / FOLDER / (task if mode == BASELINE else f"{task}-{mode}")
-
-
-def _label(results: Results, model: Model) -> str:
-    return next(c.label for c in results.run.entrants if c.checkpoint == model.spec)
-
-
 def protocol(name: str, model: Model, task: str) -> dict[str, Any]:
     """How a model is asked; a causal one, or one of no public mode, by its temperature alone."""
     from strop.records.record import SAMPLERS
@@ -128,12 +121,12 @@ def protocol(name: str, model: Model, task: str) -> dict[str, Any]:
         return {} if model.spec.family == "served" else {"precision": "float32"}
     length = TASKS.find(task, where="`task`").length
     block = min(BLOCK, length)
-    settings = {k: v for k, v in known.items() if k != "sampler"}
-    if "block_length" in SAMPLERS[known["sampler"]].settings:
+    settings = dict(known)
+    sampler = settings.pop("sampler")
+    if "block_length" in SAMPLERS[sampler].settings:
         settings["block_length"] = block
-    steps = length if name == BASELINE else max(1, length // block)
-    sampler = {"sampler": known["sampler"], "steps": (steps,), "settings": settings}
-    return {"precision": "float32", **sampler}
+    steps = (length if name == BASELINE else max(1, length // block),)
+    return {"precision": "float32", "sampler": sampler, "steps": steps, "settings": settings}
 
 
 TASK_PARAMETERS = (
@@ -146,11 +139,7 @@ TASK_PARAMETERS = (
     Parameter.count("limit", "Only so many problems, from the first.", smoke=64, shown="all"),
     Parameter.count("batch_size", "Responses at a time.", shown="as memory allows"),
     Parameter.flag("unsafe_run", "Run programs without a sandbox, as yourself."),
-    parameters.DEVICE,
-    parameters.DTYPE,
-    parameters.FORCE,
-    parameters.DRY_RUN,
-    *parameters.ENGINE,
+    *parameters.ANSWERED,
     *parameters.SERVER,
 )
 """What whoever lets checkpoints answer tasks takes."""

@@ -16,33 +16,32 @@ from itertools import combinations, product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from strop.engine.plan import all_parts
 from strop.errors import UserError
 from strop.spec.generator import OperatingPoint
 from strop.spec.measure import SpanPolicy
+from strop.stats.resample import Statistic, ratio
 from strop.table import Column, Table
 from strop.verbs import paper, parameters, points
 from strop.verbs.families import CHECKPOINTS, MODELS, named_sources, run_folder, smoke_sources
 from strop.verbs.groupeval import PRIMARY, RUBRIC, contrast
-from strop.verbs.paper import beside, item
 from strop.verbs.result import Result
 from strop.verbs.study import SMOKE_NOTE, Sources, Study
 from strop.verbs.verb import Ask, Parameter
 
 if TYPE_CHECKING:
-    import numpy as np
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
-    from numpy.typing import NDArray
 
     from strop.groupeval.judgments import Judgments
     from strop.stats.interval import Interval
-    from strop.stats.resample import Statistic
     from strop.store import Cell
 
 NAME = "exact-output"
 NAMES = ("MDLM-Small", "DiDi-Instruct")
-SETTINGS: dict[str, dict[str, Any]] = {"standard": {}, "sharpened": points.SHARPENED}
 EVALUATORS = ("gpt2-large", "Qwen/Qwen3-8B-Base")
 POLICIES: tuple[SpanPolicy, ...] = ("full-stream", "first-document")
 """The first is the primary one."""
@@ -89,12 +88,12 @@ def _pools(ask: Ask) -> Pools:
         sources = {name: small[name] for name in NAMES}
     else:
         sources = named_sources(ask.sources or [f"{name}={MODELS[name].source}" for name in NAMES])
-    names = [(m, setting) for setting in SETTINGS for m in sorted(ask["steps"])]
+    names = [(m, setting) for setting in points.SETTINGS for m in sorted(ask["steps"])]
     pools: Pools = {}
     with all_parts() as part:
         for generator, source in sources.items():
             model = points.load(ask, source)
-            named, _ = points.named_points(model.spec.family, None, SETTINGS)
+            named, _ = points.named_points(model.spec.family, None, points.SETTINGS)
             where = ask.out / run_folder(generator)
             with part():
                 cells = points.draw(
@@ -105,20 +104,17 @@ def _pools(ask: Ask) -> Pools:
     return pools
 
 
-def saved_pools(study: Path, counts: Sequence[int], names: Sequence[str] = NAMES) -> Pools:
+def saved_pools(study: Path, counts: Sequence[int]) -> Pools:
     """The cells that `strop study cross-model` has drawn, found by their samplers."""
     from strop.store import Run
 
     pools: Pools = {}
-    for generator in names:
+    for generator in NAMES:
         where = study / run_folder(generator)
-        found = {}
-        family = ""
-        for cell in Run.open(where).cells():
-            spec = cell.spec.generator.sampler
-            family = cell.spec.generator.checkpoint.family
-            found[spec.steps, OperatingPoint.of(spec)] = cell
-        named, _ = points.named_points(family, None, SETTINGS)
+        cells = [(cell, cell.spec.generator) for cell in Run.open(where).cells()]
+        found = {(of.sampler.steps, OperatingPoint.of(of.sampler)): cell for cell, of in cells}
+        family = next((of.checkpoint.family for _, of in cells), "")
+        named, _ = points.named_points(family, None, points.SETTINGS)
         for m, (name, point) in product(sorted(set(counts)), named.items()):
             if (m, point) not in found:
                 raise UserError(
@@ -163,13 +159,12 @@ def _run(ask: Ask) -> Result:
         judge: {name: cell.geq() for name, cell in one.cells.items()}
         for judge, one in judged.items()
     }
-    comparisons = _comparisons(ask, pools, names, scored, judged)
     primary = sorted(place for place in pools if place.steps >= PRIMARY) or sorted(pools)
     levels = Levels(primary, names, evaluators, scored)
     unfinished = [name for name in series if name not in judged]
     facts = {
         "cells": [_cell(place, scored, quality) for place in sorted(pools)],
-        "comparisons": comparisons,
+        "comparisons": _comparisons(ask, pools, names, scored, judged),
         "judges": list(judged),
         "unfinished": unfinished,
         "agreement": levels.agreement(),
@@ -180,15 +175,10 @@ def _run(ask: Ask) -> Result:
     }
     outputs = {str(place): len(texts[str(place)]) for place in pools}
     said = ask.said(names=names, evaluators=evaluators, outputs=outputs)
-    notes = [
-        RUBRIC,
-        parameters.grouping(ask["partition"]),
-        MACRO,
-        *((SMOKE_NOTE,) if ask.smoke else ()),
-    ]
-    if unfinished:
-        notes.insert(0, "Left out, because cells are not judged yet: " + ", ".join(unfinished))
-    return Result(said, _table(facts, names, evaluators), _more(facts, names), facts, tuple(notes))
+    words = "Left out, because cells are not judged yet: " + ", ".join(unfinished)
+    notes = (RUBRIC, parameters.grouping(ask["partition"]), MACRO)
+    notes = (*((words,) if unfinished else ()), *notes, *((SMOKE_NOTE,) if ask.smoke else ()))
+    return Result(said, _table(facts, names, evaluators), _more(facts, names), facts, notes)
 
 
 def _scored(ask: Ask, pools: Pools, evaluators: Sequence[str]) -> Scores:
@@ -221,8 +211,6 @@ def _comparisons(
     ask: Ask, pools: Pools, names: Sequence[str], scored: Scores, judged: Mapping[str, Judgments]
 ) -> list[dict[str, Any]]:
     """The ratio table: likelihood and judged quality of the first generator against the second."""
-    from strop.stats.resample import ratio
-
     # The paper's numbers are of its own two generators.
     ours = tuple(names) == NAMES
     printed = paper.table("groupeval-exact").by("steps", "sampler") if ours else {}
@@ -242,7 +230,7 @@ def _comparisons(
                 "steps": m,
                 "setting": setting,
                 "ratios": ratios,
-                "judged": {judge: _judged(judgments, pair) for judge, judgments in judged.items()},
+                "judged": {judge: _judged(one, pair) for judge, one in judged.items()},
                 "paper": said or None,
             }
         )
@@ -285,8 +273,6 @@ class Levels:
 
     def of(self, places: Sequence[Place], *rule: Any) -> NDArray[np.float64]:
         """The numbers of some cells by one rule: evaluator, spans, aggregate."""
-        import numpy as np
-
         name, policy, aggregate = rule
         return np.array([self.scored[place, name, policy][aggregate].value for place in places])
 
@@ -352,8 +338,7 @@ def _table(facts: Mapping[str, Any], names: Sequence[str], evaluators: Sequence[
     columns = [Column("steps", "M"), Column("setting")]
     columns += [Column(f"ratio {one}", one, digits=3) for one in evaluators]
     for judge in facts["judges"]:
-        label = f"GEQ {judge}"
-        columns.append(Column(f"GEQ difference {judge}", label, digits=3, signed=True))
+        columns.append(Column(f"GEQ difference {judge}", f"GEQ {judge}", digits=3, signed=True))
         columns += [
             Column(f"GED {i + 1} {judge}", f"GED {n}", digits=3) for i, n in enumerate(names)
         ]
@@ -460,39 +445,30 @@ def _bars(axes: Axes, groups: Mapping[str, Sequence[Interval]], colours: Sequenc
 
     for number, (name, found) in enumerate(groups.items()):
         shift = 0.18 * (number - (len(groups) - 1) / 2)
-        look: dict[str, Any] = {"fmt": "o", "ms": 3, "capsize": 2, "lw": 1.0}
-        axes.errorbar(
-            [one.value for one in found],
-            [place + shift for place in range(len(found))],
-            xerr=errors(found),
-            color=colours[number % len(colours)],
-            label=name,
-            **look,
-        )
+        look: dict[str, Any] = {"fmt": "o", "ms": 3, "capsize": 2, "lw": 1.0, "label": name}
+        look["color"] = colours[number % len(colours)]
+        x, y = [one.value for one in found], [place + shift for place in range(len(found))]
+        axes.errorbar(x, y, xerr=errors(found), **look)
 
 
-def _beside(result: Result, _: Ask, roles: Mapping[str, str]) -> Table:
+def _beside(result: Result, *_: Any) -> Table:
     """Ratios beside the paper's; judged quality in rows of its own, the paper's judge apart."""
-    del roles
     rows = []
     for row in result.facts["comparisons"]:
-        where = {"steps": row["steps"], "setting": row["setting"]}
-        for name, one in row["ratios"].items():
-            told = {"paper": one["paper"], "measured": one["ratio"]}
-            rows.append({**where, "by": name, **told})
+        found = [(name, one["paper"], one["ratio"]) for name, one in row["ratios"].items()]
         if said := row["paper"]:
-            geq = paper.with_interval(said)["difference"]
-            rows.append({**where, "by": "GEQ GPT-OSS (paper)", "paper": geq})
-            rows.append({**where, "by": "GED GPT-OSS (paper)", "paper": said["ged_difference"]})
+            found.append(("GEQ GPT-OSS (paper)", paper.with_interval(said)["difference"], None))
+            found.append(("GED GPT-OSS (paper)", said["ged_difference"], None))
         for judge, one in row["judged"].items():
-            rows.append({**where, "by": f"GEQ {judge} (here)", "measured": one["difference"]})
-            ged = one["ged"][0] - one["ged"][1]
-            rows.append({**where, "by": f"GED {judge} (here)", "measured": ged})
-    rows = [{"paper": None, "measured": None, **row} for row in rows]
+            found.append((f"GEQ {judge} (here)", None, one["difference"]))
+            found.append((f"GED {judge} (here)", None, one["ged"][0] - one["ged"][1]))
+        for by, said, measured in found:
+            told = {"by": by, "paper": said, "measured": measured}
+            rows.append({"steps": row["steps"], "setting": row["setting"], **told})
     unit = "perplexity, MDLM over DiDi-Instruct; GEQ and GED, MDLM minus DiDi-Instruct"
     keys = (Column("steps", "M"), Column("setting"), Column("by"))
     outputs = paper.table("groupeval-exact").settings["outputs_per_cell"]
-    return beside(unit, keys, rows, outputs=outputs, log=True)
+    return paper.beside(unit, keys, rows, outputs=outputs, log=True)
 
 
 STUDY = Study(
@@ -526,5 +502,5 @@ STUDY = Study(
     runs=(CHECKPOINTS, JUDGED, *map(run_folder, MODELS)),
     next=points.judge_command,
     examples=("strop study exact-output --smoke -o runs/exact",),
-    items=(item(NAME, _beside, sources={name: MODELS[name].source for name in NAMES}),),
+    items=(paper.item(NAME, _beside, sources={name: MODELS[name].source for name in NAMES}),),
 )

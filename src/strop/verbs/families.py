@@ -84,8 +84,8 @@ def named_sources(words: Sequence[str]) -> dict[str, str]:
         return {name: one.source for name, one in MODELS.items()}
     sources = {}
     for word in words:
-        name, equals, source = word.partition("=")
-        if not equals or not source:
+        name, _, source = word.partition("=")
+        if not source:
             raise UserError(
                 "A model of the comparison is named and placed.",
                 got=word,
@@ -147,9 +147,10 @@ def small_checkpoints(directory: Path) -> dict[str, str]:
 
 
 def _embedded(source: Path) -> Embedded:
+    import torch
     from safetensors.torch import load_file
 
-    from strop.checkpoints.config import DiTShape
+    from strop.checkpoints.config import TIME_FEATURES, DiTShape
 
     tensors = {
         key.removeprefix("backbone."): value.float()
@@ -158,21 +159,13 @@ def _embedded(source: Path) -> Embedded:
     said = json.loads((source / "config.json").read_bytes())
     said["length"] = said["model_length"]
     shape = DiTShape(**{name: said[name] for name in DiTShape.__dataclass_fields__})
-    _forget_time(tensors)
-    return Embedded(tensors, shape)
-
-
-def _forget_time(tensors: dict[str, Tensor]) -> None:
-    """Freeze the condition at noise zero, the only one that the embedded network has seen."""
-    import torch
-
-    from strop.checkpoints.config import TIME_FEATURES
-
+    # Freeze the condition at noise zero, the only one that the embedded network has seen.
     weight = tensors["sigma_map.mlp.0.weight"]
     features = torch.zeros(TIME_FEATURES)
     features[: TIME_FEATURES // 2] = 1.0  # the cosines of zero; the sines are zero
     tensors["sigma_map.mlp.0.bias"] = tensors["sigma_map.mlp.0.bias"] + weight @ features
     tensors["sigma_map.mlp.0.weight"] = torch.zeros_like(weight)
+    return Embedded(tensors, shape)
 
 
 def small_sedd(model: Embedded) -> None:
@@ -189,8 +182,8 @@ def _log_total() -> float:
     from strop.denoisers import load_denoiser
 
     denoiser = load_denoiser(CHECKPOINT, device="cpu")
-    rows = [json.loads(line)["ids"] for line in HELD_OUT.read_text().splitlines()[:ROWS]]
-    ids = torch.tensor(rows)
+    lines = HELD_OUT.read_text().splitlines()[:ROWS]
+    ids = torch.tensor([json.loads(line)["ids"] for line in lines])
     hidden = torch.rand(ids.shape, generator=torch.Generator().manual_seed(0)) < 0.5
     sequence, position = hidden.nonzero(as_tuple=True)
     with torch.no_grad():
@@ -222,5 +215,4 @@ def small_didi(model: Embedded) -> None:
     model.tensors |= {"output_layer.linear.bias": bias, "output_layer.linear.weight": weight}
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
-        judge = Discriminator(model.shape)
-    model.beside[DISCRIMINATOR] = dict(judge.state_dict())
+        model.beside[DISCRIMINATOR] = dict(Discriminator(model.shape).state_dict())

@@ -1,6 +1,8 @@
 """The frontier: perplexity and entropy against temperature at fixed budgets.
 
 DiDi-Instruct with and without its reward: every temperature and precision at every budget.
+
+Standard against sharpened sampling at every budget: the gap of one checkpoint in one figure.
 """
 
 from __future__ import annotations
@@ -8,13 +10,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from strop.assets import CHECKPOINT
-from strop.table import Column
+from strop.stats.interval import value_of
+from strop.table import Column, Pivot, Table
 from strop.verbs import paper, parameters, points
 from strop.verbs.families import CHECKPOINTS, MODELS, PROTOCOL, small_checkpoints
-from strop.verbs.paper import BUDGETS, RowByRow, item
 from strop.verbs.result import Result
-from strop.verbs.sharpened import below_guard
 from strop.verbs.study import SMOKE_NOTE, Sources, Study
 from strop.verbs.verb import Ask, Parameter
 
@@ -44,10 +44,11 @@ def swept(
     axes = dict(ask["axis"] or {})
     if ask["precision"]:
         axes.setdefault("precision", ask["precision"])
-    found = points.points(model.spec.family, sampler, axes, {"temperature": ask["temperature"]})
-    ordered = sorted(found.points, key=lambda p: p.sampler.precision != "float64")
+    usual = {"temperature": ask["temperature"]}
+    found, left_out = points.points(model.spec.family, sampler, axes, usual)
+    ordered = sorted(found, key=lambda p: p.sampler.precision != "float64")
     cells = [(m, point) for m in points.budgets(model, ask["steps"]) for point in ordered]
-    return points.measure_cells(ask, source, cells, ask.out / folder, model=model), found.left_out
+    return points.measure_cells(ask, source, cells, ask.out / folder, model=model), left_out
 
 
 def _run(ask: Ask) -> Result:
@@ -57,10 +58,14 @@ def _run(ask: Ask) -> Result:
     table = points.cell_table(title, [one.row() for one in scored], down="temperature")
     drawn = ", ".join(dict.fromkeys(one.point.sampler.precision for one in scored))
     told = f"precision of the draw: {drawn}; the paper does not say that of its frontier"
-    notes = (told, *left_out, *points.guard_notes(scored))
-    return Result(
-        ask.said(checkpoint=source), table, facts=points.guard_facts(scored[0]), notes=notes
-    )
+    notes, facts = (told, *left_out, *points.guard_notes(scored)), points.guard_facts(scored[0])
+    return Result(ask.said(checkpoint=source), table, facts=facts, notes=notes)
+
+
+def below_guard(rows: Sequence[Mapping[str, Any]], threshold: float | None) -> list[bool]:
+    """Whether each cell's mean entropy lies below the guard: drawn open, as in the paper."""
+    entropies = [value_of(row.get("entropy")) for row in rows]
+    return [threshold is not None and one is not None and one < threshold for one in entropies]
 
 
 def sweep_lines(
@@ -106,7 +111,6 @@ STUDY = Study(
     name="frontier",
     title="Perplexity and entropy against temperature",
     about="Sweep the temperature of CHECKPOINT at fixed numbers of steps.",
-    sources=Sources(("CHECKPOINT",), "As for `strop sample`.", (CHECKPOINT,)),
     parameters=(
         parameters.steps(8, 128, 1024, smoke=(8, 64)),
         TEMPERATURE,
@@ -121,18 +125,7 @@ STUDY = Study(
     draw=_draw,
     runs=RUNS,
     examples=("strop study frontier --steps 8,64 --temperature 0.8,0.9,1.0 -n 32 -o runs/front",),
-    items=(
-        item(
-            "frontier",
-            RowByRow(
-                "perplexity",
-                points.POINT_COLUMNS,
-                ("headline", "headline-full"),
-                {"checkpoint": "public"},
-                model="MDLM-Small",
-            ),
-        ),
-    ),
+    items=(paper.item("frontier"),),
 )
 
 
@@ -149,8 +142,7 @@ def _run_grids(ask: Ask) -> Result:
     for name, sampler in GRIDS.items():
         scored, told = swept(ask, source, model, sampler, name)
         printed = paper.table(f"grid-didi-{name}").by(*KEYS)
-        for one in scored:
-            row = one.row()
+        for row in (one.row() for one in scored):
             said = printed.get(tuple(row[key] for key in KEYS), {})
             more = {"paper": said.get("perplexity"), "paper_entropy": said.get("entropy")}
             rows.append({"sampler": name, **row, **more})
@@ -188,7 +180,7 @@ DIDI_GRIDS = Study(
         ("CHECKPOINT",), "As for `strop sample`; by default the public one.", (DIDI,), ()
     ),
     parameters=(
-        parameters.steps(*BUDGETS, smoke=(2, 8)),
+        parameters.steps(*paper.BUDGETS, smoke=(2, 8)),
         TEMPERATURE,
         PRECISION,
         parameters.outputs(40, smoke=8),
@@ -201,11 +193,73 @@ DIDI_GRIDS = Study(
     draw=_draw_grids,
     runs=(CHECKPOINTS, *GRIDS),
     examples=("strop study didi-grids --smoke --steps 8 --temperature 0.9,1.0 -o runs/didi",),
-    items=(
-        item(
-            "didi-grids",
-            RowByRow("perplexity", (Column("sampler"), *points.POINT_COLUMNS), outputs=40),
-            sources={"DiDi-Instruct": DIDI},
-        ),
+    items=(paper.item("didi-grids", sources={"DiDi-Instruct": DIDI}),),
+)
+
+
+SHARPENED_COLUMNS = (
+    *points.POINT_COLUMNS,
+    Column("perplexity", mark="mark"),
+    Column("entropy", digits=3),
+    Column("ratio", "standard over sharpened", digits=3),
+)
+
+
+def _run_sharpened(ask: Ask) -> Result:
+    from strop.measure.frame import perplexity_ratio
+
+    model = points.load(ask, ask.sources[0])
+    chosen, told = points.named_points(model.spec.family, ask["sampler"], points.SETTINGS)
+    counts = points.budgets(model, ask["steps"])
+    cells = [(m, point) for point in chosen.values() for m in counts]
+    scored = points.measure_cells(ask, ask.sources[0], cells, ask.out / RUNS[0], model=model)
+    labels = [name for name in chosen for _ in counts]
+    rows = [
+        {"sampler": name, **one.row(), "ratio": None if i < len(counts) else ratio}
+        for i, (name, one) in enumerate(zip(labels, scored, strict=True))
+        for ratio in [perplexity_ratio(scored[i % len(counts)], one)]
+    ]
+    title = f"{ask.sources[0]}: perplexity [entropy] under {ask.evaluator.spec.name}"
+    table = Table(
+        title, SHARPENED_COLUMNS, rows, Pivot(("steps",), ("sampler",), "perplexity", ("entropy",))
+    )
+    said, notes = ask.said(checkpoint=ask.sources[0]), (*told, *points.guard_notes(scored))
+    return Result(said, table, facts=points.guard_facts(scored[0]), notes=notes)
+
+
+def _draw_sharpened(result: Result) -> Figure:
+    from strop.figures import PALETTE, line, log_y, panels, steps_axis
+
+    rows = list(result.table.rows)
+    figure, [axes] = panels(1, 2.6)
+    for name, colour, style in zip(points.SETTINGS, PALETTE, ("--", "-"), strict=False):
+        mine = [row for row in rows if row["sampler"] == name]
+        open_ = below_guard(mine, result.facts["guard"]["threshold"])
+        x, y = [p["steps"] for p in mine], [p["perplexity"] for p in mine]
+        line(axes, x, y, open_, color=colour, ls=style, label=name)
+    axes.set(xlabel="configured updates M", ylabel="perplexity")
+    log_y(axes)
+    steps_axis(axes, [row["steps"] for row in rows])
+    figure.legend(loc="outside lower center", ncol=2, title="open: below the entropy guard")
+    return figure
+
+
+SHARPENED = Study(
+    name="sharpened",
+    title="Standard against sharpened sampling at every budget",
+    about="Sample CHECKPOINT at (1, float64) and (.9, float32), budget by budget.",
+    parameters=(
+        parameters.steps(*paper.BUDGETS, smoke=(4, 16)),
+        parameters.outputs(128, smoke=16),
+        parameters.evaluator(),
+        parameters.GUARD_RULE,
+        parameters.SAMPLER,
+        parameters.LENGTH,
+        *parameters.SCORED,
     ),
+    run=_run_sharpened,
+    draw=_draw_sharpened,
+    runs=RUNS,
+    examples=("strop study sharpened --steps 4,16 -n 32 -o runs/sharpened",),
+    items=(paper.item("tiny"),),
 )

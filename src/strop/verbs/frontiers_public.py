@@ -25,7 +25,6 @@ from strop.assets import ROOT
 from strop.errors import UserError
 from strop.table import Column, Table
 from strop.verbs import paper, parameters
-from strop.verbs.paper import RowByRow, item
 from strop.verbs.result import Result
 from strop.verbs.study import Sources, Study
 from strop.verbs.verb import Ask, Parameter
@@ -90,15 +89,15 @@ def read_off(cells: Floats, entropy: float) -> tuple[float, float]:
     return float(perplexity), float(np.interp(entropy, own, cells[:, 2]))
 
 
-def _common(cells: dict[tuple[str, int], Floats], steps: int) -> tuple[float, float]:
+def _common(steps: int) -> tuple[float, float]:
     """The entropies that both frontiers reach."""
-    both = [cells[family, steps][:, 0] for family in ("mdlm", "duo")]
+    both = [grid()[family, steps][:, 0] for family in ("mdlm", "duo")]
     return float(max(own[0] for own in both)), float(min(own[-1] for own in both))
 
 
-def _row(cells: dict[tuple[str, int], Floats], steps: int, entropy: float) -> dict[str, Any]:
+def _row(steps: int, entropy: float) -> dict[str, Any]:
     (mdlm, mdlm_temperature), (duo, duo_temperature) = (
-        read_off(cells[family, steps], entropy) for family in ("mdlm", "duo")
+        read_off(grid()[family, steps], entropy) for family in ("mdlm", "duo")
     )
     return {
         "steps": steps,
@@ -112,10 +111,7 @@ def _row(cells: dict[tuple[str, int], Floats], steps: int, entropy: float) -> di
 
 
 def _run(ask: Ask) -> Result:
-    cells = grid()
-    both = sorted(
-        {m for family, m in cells if family == "mdlm"} & {m for f, m in cells if f == "duo"}
-    )
+    both = sorted(m for family, m in grid() if family == "mdlm" and ("duo", m) in grid())
     wanted = ask["steps"] or both
     if lacking := [m for m in wanted if m not in both]:
         raise UserError(
@@ -124,9 +120,9 @@ def _run(ask: Ask) -> Result:
             got=", ".join(map(str, lacking)),
             expected=", ".join(map(str, both)),
         )
-    ranges = {m: _common(cells, m) for m in wanted}
+    ranges = {m: _common(m) for m in wanted}
     rows = [
-        _row(cells, m, entropy)
+        _row(m, entropy)
         for entropy in ask["entropy"]
         for m in wanted
         if ranges[m][0] <= entropy <= ranges[m][1]
@@ -140,21 +136,15 @@ def _run(ask: Ask) -> Result:
         )
     curves = {
         str(m): [
-            [entropy, _row(cells, m, entropy)["ratio"]]
+            [entropy, _row(m, entropy)["ratio"]]
             for entropy in np.linspace(*ranges[m], CURVE_POINTS).tolist()
         ]
         for m in wanted
     }
     table = Table("Perplexity of public checkpoints at equal entropy", COLUMNS, rows)
     left_out = len(ask["entropy"]) * len(wanted) - len(rows)
-    notes = (
-        *NOTES,
-        *(
-            [f"Left out, because a frontier does not reach that far: {left_out}."]
-            if left_out
-            else []
-        ),
-    )
+    words = f"Left out, because a frontier does not reach that far: {left_out}."
+    notes = (*NOTES, words) if left_out else NOTES
     middle = [row for row in rows if row["entropy"] == rows[len(rows) // 2]["entropy"]]
     ratios = ", ".join(f"{row['ratio']:.2f} at {row['steps']}" for row in middle)
     answer = (
@@ -193,7 +183,7 @@ STUDY = Study(
     name=NAME,
     title="Published frontiers of MDLM and DUO at equal entropy",
     about="Read both frontiers of Generative Frontiers (arXiv 2604.02718) off at equal entropy.",
-    sources=Sources((), ""),
+    sources=Sources(()),
     parameters=(
         Parameter("steps", "Of the published budgets.", kind="ints", shown="all"),
         Parameter("entropy", "Entropies in nats.", (5.0, 5.35, 5.5), "numbers"),
@@ -240,21 +230,10 @@ EXACT_REPAIR = Study(
     title="A perfect model whose best temperature is not 1",
     about="Compute the paper's two-bit case and its 280 random targets; figures: strop theory "
     "figure -o DIR.",
-    sources=Sources((), ""),
+    sources=Sources(()),
     parameters=(parameters.SEED, parameters.FORCE),
     run=_repair,
     next=lambda _: "strop theory figure -o figures",
     examples=("strop study exact-repair -o runs/repair",),
-    items=(
-        item(
-            REPAIR,
-            RowByRow(
-                "exact numbers, nothing sampled",
-                (Column("what"),),
-                (REPAIR,),
-                paper={"paper": "value"},
-                measured={"measured": "value"},
-            ),
-        ),
-    ),
+    items=(paper.item(REPAIR),),
 )

@@ -15,26 +15,12 @@ from collections.abc import Mapping, Sequence
 from itertools import combinations
 from typing import TYPE_CHECKING, Any, Literal
 
-from strop.assets import CHECKPOINT
 from strop.errors import unknown_name
 from strop.groupeval.words import DIAGNOSTICS, FACTOR_COLUMNS, share
 from strop.table import Column, Table
-from strop.verbs import paper, parameters
-from strop.verbs.paper import beside, item
-from strop.verbs.points import (
-    GROUP,
-    SHARPENED,
-    check_groups,
-    draw,
-    judge_command,
-    judge_texts,
-    load,
-    named_points,
-    score,
-    texts_of,
-)
+from strop.verbs import paper, parameters, points
 from strop.verbs.result import Result
-from strop.verbs.study import SMOKE_NOTE, Sources, Study
+from strop.verbs.study import SMOKE_NOTE, Study
 from strop.verbs.verb import Ask
 
 if TYPE_CHECKING:
@@ -47,7 +33,7 @@ PRIMARY = 16
 """The least number of steps of the primary budgets; below it lies the floor case."""
 PAPERS = ("groupeval-mdlm", "groupeval-didi")
 RUNS = ("run", "groupeval")
-SETTINGS: dict[str, dict[str, Any]] = {"standard": {}, "sharpened": SHARPENED}
+SETTINGS = points.SETTINGS
 RUBRIC = (
     "The judges' rubric is strop's own wording, not the paper's: scores of the two are not one "
     "scale. Compare standard with sharpened inside a series, never across judges."
@@ -107,16 +93,17 @@ def contrast(judgments: Judgments, standard: str, sharpened: str) -> dict[str, A
 
 
 def _run(ask: Ask) -> Result:
-    model = load(ask, ask.sources[0])
-    named, told = named_points(model.spec.family, ask["sampler"], SETTINGS)
+    model = points.load(ask, ask.sources[0])
+    named, told = points.named_points(model.spec.family, ask["sampler"], SETTINGS)
     names = [(m, name) for m in ask["steps"] for name in named]
-    drawn = draw(ask, model, [(m, named[name]) for m, name in names], ask.out / RUNS[0])
+    drawn = points.draw(ask, model, [(m, named[name]) for m, name in names], ask.out / RUNS[0])
     texts = {
-        f"{name} {m}": texts_of(cell, ask["n"])
+        f"{name} {m}": points.texts_of(cell, ask["n"])
         for (m, name), cell in zip(names, drawn, strict=True)
     }
-    levels = _levels(ask["steps"], score(ask, model, drawn))
-    series = judge_texts(texts, ask.out / RUNS[1], seed=ask["seed"], partition=ask["partition"])
+    levels = _levels(ask["steps"], points.score(ask, model, drawn))
+    how = ask.some("seed", "partition")
+    series = points.judge_texts(texts, ask.out / RUNS[1], **how)
     rows = [
         {
             "judge": judge,
@@ -174,10 +161,11 @@ def _diagnostics(rows: Sequence[Contrast]) -> Table:
 def _saturates() -> str:
     from strop.groupeval.scores import saturation
 
-    chance, _ = saturation(GROUP, 100)
+    size = points.GROUP
+    chance, _ = saturation(size, 100)
     return (
-        f"A group of {GROUP} from 100 equal modes has GED 10 in {chance:.0%} of cases: where many "
-        "groups are at the ceiling, GED does not tell more modes from fewer."
+        f"A group of {size} from 100 equal modes has GED 10 in {chance:.0%} of cases: where "
+        "many groups are at the ceiling, GED does not tell more modes from fewer."
     )
 
 
@@ -267,18 +255,15 @@ def _draw(result: Result) -> Figure:
 
 def quality_diversity(rows: Sequence[Contrast]) -> Figure:
     """One small plot per judge, from standard to sharpened; GED across, GEQ upwards."""
-    from matplotlib.figure import Figure
-
-    from strop.figures import COLUMN, shades, tidy
+    from strop.figures import panels, shades
 
     judges = _judges(rows)
     budgets = sorted({row["steps"] for row in rows})
     colours = dict(zip(budgets, shades(len(budgets)), strict=True))
     across = min(ACROSS, len(judges))
     lines = math.ceil(len(judges) / across)
-    size = (max(COLUMN, 2 * COLUMN * across / ACROSS), 0.9 + 2.0 * lines)
-    figure = Figure(figsize=size, layout="constrained")
-    grid = figure.subplots(lines, across, sharex=True, sharey=True, squeeze=False).reshape(-1)
+    wide, high = max(1, 2 * across / ACROSS), 0.9 + 2.0 * lines
+    figure, grid = panels(lines, high, across, wide, sharex=True, sharey=True)
     for axes, judge in zip(grid, judges, strict=False):
         for row in (one for one in rows if one["judge"] == judge):
             if row["ged_standard"] is None or row["ged_sharpened"] is None:
@@ -293,7 +278,6 @@ def quality_diversity(rows: Sequence[Contrast]) -> Figure:
         axes.set(
             xlim=(-0.6, 10.6), ylim=(-0.6, 10.6), xticks=range(0, 11, 5), yticks=range(0, 11, 2)
         )
-        tidy(axes)
     for axes in grid[len(judges) :]:
         axes.set_axis_off()
     for place, axes in enumerate(grid[: len(judges)]):
@@ -325,8 +309,7 @@ def _legend(colours: Mapping[int, Any]) -> tuple[list[Any], list[str]]:
 def _beside(name: str) -> Any:
     """Rows of the paper's judges, then rows of those that judged here: never both in one."""
 
-    def table(result: Result, _: Ask, roles: Mapping[str, str]) -> Table:
-        del roles
+    def table(result: Result, *_: Any) -> Table:
         rows = [
             {**_named(row, f"{row['judge']} (paper)"), "paper": row["difference"]}
             for row in paper_contrasts(name)
@@ -336,17 +319,16 @@ def _beside(name: str) -> Any:
             rows.append({**named, "measured": row["difference"]})
         rows = [{"paper": None, "measured": None, **row} for row in rows]
         keys = (Column("judge"), Column("steps", "M"))
-        return beside("GEQ, sharpened minus standard; each judge by itself", keys, rows)
+        return paper.beside("GEQ, sharpened minus standard; each judge by itself", keys, rows)
 
     return table
 
 
-def _beside_main(result: Result, _: Ask, roles: Mapping[str, str]) -> Table:
+def _beside_main(result: Result, *_: Any) -> Table:
     """Table 2A: four numbers of two samplers at every budget, and what the text prints beside GED.
 
     Judged numbers of the paper's judge and of ours are no one scale; both are shown as they are.
     """
-    del roles
     printed = paper.table("groupeval-main").by("steps")
     beside_ged = paper.table("groupeval-diagnostics").by(
         "what", "sampler", "steps", generator="MDLM-Small", judge="GPT-OSS"
@@ -369,7 +351,7 @@ def _beside_main(result: Result, _: Ask, roles: Mapping[str, str]) -> Table:
                 rows.append(row_)
     keys = (Column("judge"), Column("steps", "M"), Column("number"), Column("sampler"))
     title = "the same pools; the paper's judge is gpt-oss-120b"
-    return beside(title, keys, rows, outputs=128, log=True)
+    return paper.beside(title, keys, rows, outputs=128, log=True)
 
 
 MAIN = {"perplexity": "perplexity", "entropy": "H", "geq": "GEQ", "ged": "GED"}
@@ -393,7 +375,6 @@ STUDY = Study(
     title="Judged quality and diversity, standard against sharpened",
     about="Sample CHECKPOINT by a standard and a sharpened sampler, judge both in groups of eight, "
     "and compare, budget by budget.",
-    sources=Sources(("CHECKPOINT",), "As for `strop sample`.", (CHECKPOINT,)),
     parameters=(
         parameters.steps(4, 16, 64, 256, 1024, smoke=(4, 16, 64)),
         parameters.outputs(128, smoke=32, words="Outputs per cell; a multiple of 8."),
@@ -404,13 +385,13 @@ STUDY = Study(
         *parameters.SCORED,
     ),
     run=_run,
-    check=check_groups,
+    check=points.check_groups,
     draw=_draw,
     runs=RUNS,
-    next=judge_command,
+    next=points.judge_command,
     examples=("strop study groupeval --steps 16 -n 32 -o runs/judged",),
     items=(
-        item("groupeval-main", _beside_main),
-        *(item(one, _beside(one)) for one in ("groupeval-mdlm", "groupeval-didi")),
+        paper.item("groupeval-main", _beside_main),
+        *(paper.item(one, _beside(one)) for one in ("groupeval-mdlm", "groupeval-didi")),
     ),
 )

@@ -15,8 +15,10 @@ import numpy as np
 
 from strop.errors import UserError
 from strop.spec.generator import OperatingPoint, SamplerSpec
+from strop.stats.resample import bootstrap, mean
 from strop.table import Column, Table
 from strop.verbs import parameters
+from strop.verbs.cache import random_llada
 from strop.verbs.points import draw, load
 from strop.verbs.result import Result
 from strop.verbs.study import Sources, Study
@@ -49,7 +51,10 @@ COLUMNS = (
 
 
 def _run(ask: Ask) -> Result:
-    source = ask.sources[0] if ask.sources else str(_random(ask))
+    random = ask.out / "random-diffusion-gemma"
+    if not ask.sources and not random.is_dir():
+        random_llada(random, family=FAMILY)
+    source = ask.sources[0] if ask.sources else str(random)
     model = load(ask, source)
     if model.spec.family != FAMILY:
         raise UserError(
@@ -78,12 +83,10 @@ def _run(ask: Ask) -> Result:
 
 def _row(code: str, pool: Pool, reference: Pool) -> dict[str, Any]:
     from strop.measure.entropy import entropy
-    from strop.stats.resample import bootstrap, mean
 
     width = min(pool.ids.shape[1], reference.ids.shape[1])
-    changed = (pool.ids[:, :width] != reference.ids[:, :width]).mean(1)
     values = {
-        "changed": changed,
+        "changed": (pool.ids[:, :width] != reference.ids[:, :width]).mean(1),
         "entropy": entropy(pool.ids),
         "calls": pool.nfe,
         "canvases": pool.counts["canvases"],
@@ -98,27 +101,18 @@ def _row(code: str, pool: Pool, reference: Pool) -> dict[str, Any]:
     return said | {k: bootstrap(mean(np.asarray(v, float))) for k, v in values.items()}
 
 
-def _random(ask: Ask) -> Any:
-    from strop.verbs.cache import random_llada
-
-    directory = ask.out / "random-diffusion-gemma"
-    return directory if directory.is_dir() else random_llada(directory, family=FAMILY)
-
-
 STUDY = Study(
     name="implementations",
     title="How far apart are the public codes of one model?",
     about="Draw from CHECKPOINT (DiffusionGemma) under the laws of four public codes, with the "
     "same random numbers. Without CHECKPOINT: a random one.",
-    sources=Sources(("CHECKPOINT",), "As for `strop sample`.", (), ()),
+    sources=Sources(smoke=()),
     parameters=(
         Parameter.count("steps", "Decoder calls per canvas at most.", 48, smoke=6),
         parameters.outputs(64, smoke=4),
         *parameters.ANSWERING,
         Parameter.count("length", "Generated tokens per output.", smoke=16),
-        *parameters.DRAWN,
-        parameters.DRY_RUN,
-        *parameters.ENGINE,
+        *parameters.MEASURED,
     ),
     run=_run,
     runs=RUNS,

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from strop.bounds import MOST_REPLICATES, bounded
+from strop.disk import write
 from strop.errors import UserError
 from strop.groupeval.words import (
     CEILING,
@@ -21,6 +22,7 @@ from strop.groupeval.words import (
     share,
     sides_of,
 )
+from strop.stats.interval import value_of
 from strop.table import Column, Table
 from strop.verbs.parameters import argument
 from strop.verbs.result import Result, Strong, grid
@@ -46,7 +48,8 @@ def _seed(words: str) -> Parameter:
 
 
 def _score(ask: Ask) -> Result:
-    from strop.groupeval.judgments import load_judgments
+    from strop.groupeval.by_prompt import write_novelty
+    from strop.groupeval.judgments import load_judgments, open_series, portable_text, where_is
 
     bounded("`replicates`", ask["replicates"], MOST_REPLICATES, "10,000 are the default")
     names = _judges(ask)
@@ -57,8 +60,16 @@ def _score(ask: Ask) -> Result:
     for name, one, told in zip(names, judged, scores, strict=True):
         if one.from_plan and one.source == name:  # all cells of a run
             remarks += _keep(name, told)
-    remarks += [] if ask["portable"] is None else [_carried(judged, ask["portable"])]
-    remarks += [] if ask["novelty"] is None else _novelty(names, ask["novelty"])
+    if ask["portable"] is not None:  # as a file that others read
+        write(Path(ask["portable"]), portable_text(judged[0].verdicts).encode())
+        remarks.append(f"wrote {len(judged[0].verdicts)} judgments to {ask['portable']}")
+    if ask["novelty"] is not None:
+        if not Path(where_is(names[0])).is_dir():
+            raise UserError(
+                "A file of judgments has no texts.", where="`novelty`", expected="a run directory"
+            )
+        files = write_novelty(Path(ask["novelty"]), open_series(names[0]))
+        remarks.append(f"wrote {len(files)} files of NoveltyBench's form below {ask['novelty']}")
     if any(not j.by_prompt and len({c.size for c in j.cells.values()}) > 1 for j in judged):
         remarks.append("note: the cells have different group sizes; their GED are not comparable")
     tables = [_table(one, told) for one, told in zip(judged, scores, strict=True)]
@@ -199,29 +210,6 @@ def _scored(ask: Ask, judgments: Judgments) -> dict[str, Any]:
     return scores
 
 
-def _carried(judged: list[Judgments], portable: str) -> str:
-    """The judgments as a file that others read."""
-    from strop.disk import write
-    from strop.groupeval.judgments import portable_text
-
-    [judgments] = judged
-    write(Path(portable), portable_text(judgments.verdicts).encode())
-    return f"wrote {len(judgments.verdicts)} judgments to {portable}"
-
-
-def _novelty(names: list[str], folder: str) -> list[str]:
-    """NoveltyBench's files of one judge."""
-    from strop.groupeval.by_prompt import write_novelty
-    from strop.groupeval.judgments import open_series, where_is
-
-    if not Path(where_is(names[0])).is_dir():
-        raise UserError(
-            "A file of judgments has no texts.", where="`novelty`", expected="a run directory"
-        )
-    files = write_novelty(Path(folder), open_series(names[0]))
-    return [f"wrote {len(files)} files of NoveltyBench's form below {folder}"]
-
-
 def _keep(name: str, scores: dict[str, Any]) -> list[str]:
     """The result beside the journal that it follows from."""
     from strop.groupeval.judgments import open_series
@@ -287,11 +275,11 @@ def _notes(judged: list[Judgments], scores: list[dict[str, Any]], tables: list[T
 def _conditional(told: dict[str, Any]) -> dict[str, Table]:
     by_generator = zip(told["generators"], told["cgeq"], told["auroc_by_generator"], strict=True)
     rows = [
-        [name, f"{told['success'][i]:.1%}", *(f"{_value(one)} {_interval(one)}" for one in pair)]
+        [name, f"{told['success'][i]:.1%}", *(" ".join(_both(one)) for one in pair)]
         for i, (name, *pair) in enumerate(by_generator)
     ]
     over_both = [
-        [name, _value(told[key]), _interval(told[key]), str(told[count])]
+        [name, *_both(told[key]), str(told[count])]
         for name, key, count in (
             ("GEQ, second minus first", "cgeq_difference", "n_prompts"),
             ("AUROC", "auroc", "n_prompts"),
@@ -330,39 +318,34 @@ HIDDEN = ("ged", "dominant_share", "ceiling_rate", "non_high_confidence_rate")
 def _bounds(cell: dict[str, Any]) -> str:
     if cell["n_groups"] == cell["n_groups_asked"]:
         return "complete"
-    told = f"GEQ {_range(cell['geq_bounds'])}"
-    return told if cell["ged_bounds"] is None else f"{told}, GED {_range(cell['ged_bounds'])}"
+    told = {name.upper(): cell[f"{name}_bounds"] for name in ("geq", "ged")}
+    ends = [f"{name} [{b[0]:.2f}, {b[1]:.2f}]" for name, b in told.items() if b is not None]
+    return ", ".join(ends)
 
 
-def _number(value: float | None) -> str:
+def _number(value: Interval | float | None) -> str:
     """Two decimals, or a dash where there is no value."""
+    value = value_of(value)
     return "-" if value is None else f"{value:.2f}"
 
 
-def _interval(found: Interval | None) -> str:
-    """Its ends in two decimals, or a dash."""
-    return "-" if found is None or not found.bounded else found.span(".2f")
-
-
-def _value(found: Interval | None) -> str:
-    return _number(None if found is None else found.value)
-
-
-def _range(pair: list[float]) -> str:
-    return f"[{pair[0]:.2f}, {pair[1]:.2f}]"
+def _both(found: Interval | None) -> list[str]:
+    """Value and ends in two decimals, or dashes."""
+    return [_number(found), "-" if found is None or not found.bounded else found.span(".2f")]
 
 
 def _compare(ask: Ask) -> Result:
     from strop.groupeval.bootstrap import compare
-    from strop.groupeval.judgments import load_judgments
+    from strop.groupeval.judgments import load_judgments, where_is
 
     sides = [load_judgments(ask[side]) for side in ("a", "b")]
+    places = list(dict.fromkeys(where_is(one.source) for one in sides))
     compared = compare(*sides)
     unchecked = " and ".join(compared["unchecked"])
     remark = f"note: a file of judgments does not name its {unchecked}; check that they match"
     several = len(compared["pairs"]) > 1
     rows = [
-        [*([" → ".join(dict.fromkeys([row["cell_a"], row["cell_b"]]))] if several else []), *line]
+        [*([" → ".join(dict.fromkeys((row["cell_a"], row["cell_b"])))] if several else []), *line]
         for row in compared["pairs"]
         for line in _numbers(row)
     ]
@@ -378,7 +361,7 @@ def _compare(ask: Ask) -> Result:
         parts=(grid(titles, rows), *notes, "", *map(Strong, answer)),
         json={**compared, "answer": answer},
         remarks=(remark,) if unchecked else (),
-        next=_report(sides),
+        next=f"strop report {' '.join(map(quoted, places))} -o {quoted(places[0])}.html",
         value=compared,
     )
 
@@ -415,14 +398,6 @@ def _numbers(row: dict[str, Any]) -> list[list[str]]:
         lines.append([one.heading, one.text(a), one.text(b), moved.replace("\N{MINUS SIGN}", "-")])
     judged = [f"{row[f'n_groups_{side}']} of {row[f'n_groups_asked_{side}']}" for side in "ab"]
     return [*lines, ["groups judged", *judged, ""]]
-
-
-def _report(sides: list[Judgments]) -> str:
-    """The command that shows both sides on one page."""
-    from strop.groupeval.judgments import where_is
-
-    places = list(dict.fromkeys(where_is(one.source) for one in sides))
-    return f"strop report {' '.join(map(quoted, places))} -o {quoted(places[0])}.html"
 
 
 def _agree(ask: Ask) -> Result:

@@ -14,7 +14,6 @@ from strop.assets import CHECKPOINT, EMBEDDED
 from strop.errors import UserError
 from strop.table import Column, Pivot, Table
 from strop.verbs import paper, parameters, points
-from strop.verbs.paper import beside, item
 from strop.verbs.result import Result
 from strop.verbs.study import Sources, Study
 from strop.verbs.verb import Ask, Parameter
@@ -25,11 +24,7 @@ if TYPE_CHECKING:
     from strop.measure.frame import Measured
 
 EARLY, TINY = EMBEDDED + "tales-early", EMBEDDED + "tales-tiny"
-SAMPLERS: dict[str, dict[str, Any]] = {
-    "standard": {},
-    "sharpened": points.SHARPENED,
-    "stronger": {"temperature": 0.8, "precision": "float32"},
-}
+SAMPLERS = points.SETTINGS | {"stronger": {"temperature": 0.8, "precision": "float32"}}
 RUNS = ("more", "less", "less-2")
 SAMPLER, STEPS = Column("sampler"), Column("steps", "M")
 COLUMNS = (
@@ -50,7 +45,9 @@ def _run(ask: Ask) -> Result:
     cells = [(m, point) for point in chosen.values() for m in points.budgets(more, ask["steps"])]
     above = points.measure_cells(ask, ask.sources[0], cells, ask.out / RUNS[0], model=more)
     rows, every = [], list(above)
-    for source, folder, n in zip(ask.sources[1:], RUNS[1:], _fewer(ask), strict=False):
+    fewer = ask["n_less"] or (ask["n"],)  # one number, or one for each
+    for place, (source, folder) in enumerate(zip(ask.sources[1:], RUNS[1:], strict=False)):
+        n = fewer[place % len(fewer)]
         below = points.measure_cells(ask, source, cells, ask.out / folder, n=n)
         labels = [name for name in chosen for _ in range(len(cells) // len(chosen))]
         rows += [_row(source, *one) for one in zip(labels, above, below, strict=True)]
@@ -60,8 +57,8 @@ def _run(ask: Ask) -> Result:
     verdict = "No interval lies above 1: here more training or more weights never hurt."
     if inverted:
         verdict = "Less is more (the interval lies above 1): " + ", ".join(inverted)
-    first, *fewer = ask.sources
-    others = " and ".join(fewer)
+    first, *less = ask.sources
+    others = " and ".join(less)
     title = f"Perplexity of {first} over that of {others}, 95% intervals"
     across = ("against", "sampler") if len(ask.sources) > 2 else ("sampler",)
     table = Table(title, COLUMNS, rows, Pivot(("steps",), across, "ratio"))
@@ -85,12 +82,6 @@ def _check(ask: Ask) -> None:
             got=", ".join(map(str, given)),
             expected=f"one number, or {len(ask.sources) - 1}",
         )
-
-
-def _fewer(ask: Ask) -> tuple[int, ...]:
-    """Outputs of every LESS."""
-    given = ask["n_less"] or (ask["n"],)
-    return tuple(given) * (len(ask.sources) - 1) if len(given) == 1 else tuple(given)
 
 
 def _row(source: str, sampler: str, one: Measured, other: Measured) -> dict[str, Any]:
@@ -136,9 +127,8 @@ def _draw(result: Result) -> Figure:
     return figure
 
 
-def _beside(result: Result, ask: Ask, roles: Mapping[str, str]) -> Table:
+def _beside(result: Result, _: Ask, roles: Mapping[str, str]) -> Table:
     """Each row beside the panel that its LESS stands for."""
-    del ask
     panel = {"early": "training", "tiny": "size"}
     printed = paper.table("less-is-more").by("comparison", "sampler", "steps")
     rows = []
@@ -152,7 +142,7 @@ def _beside(result: Result, ask: Ask, roles: Mapping[str, str]) -> Table:
     keys = (SAMPLER, STEPS)
     if len({row["comparison"] for row in rows}) > 1:
         keys = (Column("comparison"), *keys)
-    return beside("perplexity, more over less", keys, rows, outputs=128, log=True)
+    return paper.beside("perplexity, more over less", keys, rows, outputs=128, log=True)
 
 
 STUDY = Study(
@@ -182,5 +172,5 @@ STUDY = Study(
     draw=_draw,
     runs=RUNS,
     examples=("strop study less-is-more --steps 2,8 -n 32 -o runs/less",),
-    items=tuple(item(f"less-is-more{one}", _beside) for one in ("", "-training", "-size")),
+    items=tuple(paper.item(f"less-is-more{one}", _beside) for one in ("", "-training", "-size")),
 )

@@ -10,12 +10,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from strop.assets import CHECKPOINT, HELD_OUT
+from strop.assets import HELD_OUT
 from strop.stats.interval import LEVEL, Interval
 from strop.table import Column, Pivot, Table
 from strop.verbs import parameters
 from strop.verbs.result import Result
-from strop.verbs.study import Sources, Study
+from strop.verbs.study import Study
 from strop.verbs.verb import Ask, Parameter
 
 if TYPE_CHECKING:
@@ -38,9 +38,9 @@ def _run(ask: Ask) -> Result:
     from strop.samplers.machinery.start import reveal_grid
     from strop.spec.generator import SamplerSpec
 
-    file = Path(ask["held_out"] or HELD_OUT)
     model = load_denoiser(ask.sources[0], device=ask["device"], dtype=ask["dtype"])
     length = min(ask["length"], usable_length(model, None))
+    file = Path(ask["held_out"] or HELD_OUT)
     held = read_rows(file, model, length=length, most=ask["n"], least=2)
     taus = [float(tau) for tau in ask["temperature"]]
     rows = []
@@ -53,12 +53,12 @@ def _run(ask: Ask) -> Result:
     title = f"{ask.sources[0]}: cross-entropy of the sampler's output law, upper bounds"
     table = Table(title, COLUMNS, rows, Pivot(("steps", "paths"), ("temperature",), "bound"))
     most = [row for row in rows if row["paths"] == max(ask["paths"])]
-    best = {m: min((r for r in most if r["steps"] == m), key=_value) for m in ask["steps"]}
-    answer = "Least bound: " + ", ".join(
-        f"temperature {row['temperature']:g} at M = {m}" for m, row in best.items()
-    )
+    best = {}
+    for row in sorted(most, key=lambda row: row["bound"].value):
+        best.setdefault(row["steps"], f"temperature {row['temperature']:g} at M = {row['steps']}")
+    words = ", ".join(best[m] for m in ask["steps"])
     facts = {
-        "answer": [f"{answer}, with {max(ask['paths'])} paths."],
+        "answer": [f"Least bound: {words}, with {max(ask['paths'])} paths."],
         "heldout": {"sha256": held.sha256, "sequences": len(held.ids), "length": length},
     }
     notes = (
@@ -67,10 +67,6 @@ def _run(ask: Ask) -> Result:
         "Draws are taken as exact (float64); a float32 draw has another law.",
     )
     return Result(ask.said(checkpoint=ask.sources[0]), table, facts=facts, notes=notes)
-
-
-def _value(row: dict[str, Any]) -> float:
-    return row["bound"].value
 
 
 def _rows(
@@ -84,22 +80,14 @@ def _rows(
         m: bound_from_scores(found.lams, found.log_q[:, :, :m], found.slope[:, :, :m])
         for m in sorted({1, *counts})
     }
-    n = found.log_q.shape[1]
+    rows, n = [], found.log_q.shape[1]
     reach = student(LEVEL, n - 1) / length
-    rows = []
     for m in counts:
         for k, tau in enumerate(taus):
             value, half = curves[m].value[k] / length, reach * curves[m].stderr[k]
             bound = Interval(value, value - half, value + half, n=n, how="Student's t")
-            rows.append(
-                {
-                    "steps": steps,
-                    "temperature": tau,
-                    "paths": m,
-                    "bound": bound,
-                    "credit": value - curves[1].value[k] / length,
-                }
-            )
+            told = {"bound": bound, "credit": value - curves[1].value[k] / length}
+            rows.append({"steps": steps, "temperature": tau, "paths": m, **told})
     return rows
 
 
@@ -108,7 +96,6 @@ STUDY = Study(
     title="How likely a sampler makes real text: bounds from several reveal paths",
     about="Bound the cross-entropy of CHECKPOINT's output law on held-out text, at every "
     "temperature from the same network calls. For short texts: calls grow with paths and rounds.",
-    sources=Sources(("CHECKPOINT",), "As for `strop sample`.", (CHECKPOINT,)),
     parameters=(
         parameters.steps(2, 8, smoke=(2,)),
         Parameter("temperature", "1 must be among them.", (0.8, 0.9, 1.0, 1.1), "numbers"),

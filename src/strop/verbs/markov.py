@@ -39,26 +39,6 @@ LAMBDAS = (0.8, 0.9, 1.0, 1.05, 1.1, 1.25, 1.5, 2.0, 3.0)
 
 
 @dataclass(frozen=True)
-class MarkovRow:
-    """One generator: M updates at one inverse temperature."""
-
-    steps: int
-    lam: float
-    pair_kl: float
-    """Bias-corrected KL of adjacent pairs, nats: at most the output error."""
-    pair_kl_stderr: float
-    upper: float
-    """B_N + C_N, nats per sequence, exact: at least the output error."""
-    nll: float
-    """-log P(x) / L of the outputs under the chain itself."""
-    nll_stderr: float
-    pair_entropy: float
-    """H(X_i+1 | X_i) of the outputs, bias-corrected: at least their entropy rate."""
-    unigram_entropy: float
-    """Mean entropy of the token counts inside one output, as the field reports it."""
-
-
-@dataclass(frozen=True)
 class MarkovStudy:
     """All rows, and what the target itself scores."""
 
@@ -68,20 +48,19 @@ class MarkovStudy:
     seed: int
     entropy_rate: float
     """What a perfect generator has as NLL and as pair entropy, per token."""
-    rows: list[MarkovRow]
+    rows: list[dict[str, Any]]
+    """A generator each, M updates at one inverse temperature, as `_measure` says."""
 
     def curve(self, steps: int, name: str) -> tuple[Floats, Floats]:
         """One column against lambda."""
-        mine = [row for row in self.rows if row.steps == steps]
-        return (
-            np.array([row.lam for row in mine]),
-            np.array([getattr(row, name) for row in mine], dtype=float),
-        )
+        mine = [(row["lam"], row[name]) for row in self.rows if row["steps"] == steps]
+        lams, values = np.array(mine, dtype=float).T
+        return lams, values
 
     def best(self) -> list[dict[str, Any]]:
         """Where the pair KL is least, and where the NLL meets the entropy rate."""
         out: list[dict[str, Any]] = []
-        for steps in dict.fromkeys(row.steps for row in self.rows):
+        for steps in dict.fromkeys(row["steps"] for row in self.rows):
             lams, pair = self.curve(steps, "pair_kl")
             _, error = self.curve(steps, "pair_kl_stderr")
             _, nll = self.curve(steps, "nll")
@@ -121,40 +100,39 @@ def run_markov_study(
 
     chain = random_chain(values, length, np.random.default_rng([seed, 3]))
     denoiser = MarkovDenoiser(chain.kernel, length)
-    rows: list[MarkovRow] = []
+    rows = []
     for count in steps:
         price, loss = chain.account(clipped_masses(count), lams)
         for lam, error in zip(lams, loss, strict=True):
             # `draw` treats the last round like any other; with `greedy` it would be another law.
             spec = SamplerSpec(steps=count, temperature=1 / lam, finish="draw")
             pool = sample(denoiser, spec, n=outputs, seed=seed, batch_size=outputs)
-            row = _measure(chain, pool.ids, count, lam, price + float(error))
-            rows.append(row)
-            note(f"M = {count}, lambda = {lam:g}: pair KL {row.pair_kl:.5f}, NLL {row.nll:.4f}")
+            found = _measure(chain, pool.ids)
+            upper = {"upper": price + float(error)}  # B_N + C_N, nats a sequence, exact
+            rows.append({"steps": count, "lam": float(lam), **found, **upper})
+            said = f"pair KL {found['pair_kl']:.5f}, NLL {found['nll']:.4f}"
+            note(f"M = {count}, lambda = {lam:g}: {said}")
     return MarkovStudy(values, length, outputs, seed, chain.entropy_rate, rows)
 
 
-def _measure(
-    chain: Chain, ids: NDArray[np.int64], steps: int, lam: float, upper: float
-) -> MarkovRow:
-
+def _measure(chain: Chain, ids: NDArray[np.int64]) -> dict[str, float]:
+    """Of outputs: the bias-corrected KL of adjacent pairs, at most the output error; -log P(x) / L
+    under the chain itself; H(X_i+1 | X_i), bias-corrected, at least their entropy rate; and the
+    mean entropy of the token counts inside one output, as the field reports it."""
     counts = pair_counts(ids, chain.values)
     distance, pair_error = jackknife(counts, lambda c: pair_kl(chain.pairs.reshape(-1), c))
     pair_entropy, _ = jackknife(counts, lambda c: conditional_entropy(c, chain.values))
     nll = -chain.log_likelihood(ids) / chain.length
     tokens = np.stack([(ids == v).mean(axis=1) for v in range(chain.values)], axis=1)
     unigram = -np.where(tokens > 0, tokens * np.log(np.maximum(tokens, 1e-300)), 0.0).sum(axis=1)
-    return MarkovRow(
-        steps=steps,
-        lam=float(lam),
-        pair_kl=distance,
-        pair_kl_stderr=pair_error,
-        upper=upper,
-        nll=float(nll.mean()),
-        nll_stderr=float(nll.std(ddof=1) / np.sqrt(len(nll))),
-        pair_entropy=pair_entropy,
-        unigram_entropy=float(unigram.mean()),
-    )
+    return {
+        "pair_kl": distance,
+        "pair_kl_stderr": pair_error,
+        "nll": float(nll.mean()),
+        "nll_stderr": float(nll.std(ddof=1) / np.sqrt(len(nll))),
+        "pair_entropy": pair_entropy,
+        "unigram_entropy": float(unigram.mean()),
+    }
 
 
 def draw(study: MarkovStudy) -> Figure:
@@ -162,9 +140,8 @@ def draw(study: MarkovStudy) -> Figure:
     from strop.figures import panels, plain_ticks, shades
 
     figure, (lower, upper, text) = panels(3, 6.4)
-    steps = list(dict.fromkeys(row.steps for row in study.rows))
-    colours = shades(len(steps))
-    for count, colour in zip(steps, colours, strict=True):
+    steps = list(dict.fromkeys(row["steps"] for row in study.rows))
+    for count, colour in zip(steps, shades(len(steps)), strict=True):
         lams, pair = study.curve(count, "pair_kl")
         _, error = study.curve(count, "pair_kl_stderr")
         # A corrected estimate can fall below zero; a log axis shows it at its error instead.
@@ -201,9 +178,6 @@ def save(study: MarkovStudy, folder: Path) -> list[Path]:
     return files
 
 
-Floats = NDArray[np.float64]
-
-
 def pair_counts(ids: NDArray[np.int64], values: int) -> Floats:
     """How often each adjacent pair occurs in each output: shape `(outputs, V * V)`."""
     codes = ids[:, :-1] * values + ids[:, 1:]
@@ -219,9 +193,8 @@ def jackknife(counts: Floats, statistic: Callable[[Floats], Floats]) -> tuple[fl
     """
     n = len(counts)
     total = counts.sum(axis=0)
-    whole = float(statistic(total[None])[0])
     without = statistic(total - counts)
-    corrected = n * whole - (n - 1) * float(without.mean())
+    corrected = n * float(statistic(total[None])[0]) - (n - 1) * float(without.mean())
     return corrected, float(np.sqrt((n - 1) / n * ((without - without.mean()) ** 2).sum()))
 
 

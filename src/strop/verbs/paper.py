@@ -69,12 +69,10 @@ def beside(
     whether the two lie within the noise of both; with `log` they are ratios or perplexities.
     """
     rows = [{**row, "within": _within(row, outputs, log)} for row in rows]
-    columns = [*keys, Column("paper", digits=None)]
-    columns.append(Column("measured", digits=4, mark="mark"))
-    for name, label in EXTRA.items():
-        if any(row.get(name) is not None for row in rows):
-            columns.append(Column(name, label, digits=3))
-    return Table(unit, tuple(columns), rows)
+    columns = (*keys, Column("paper", digits=None), Column("measured", digits=4, mark="mark"))
+    there = {name for row in rows for name, value in row.items() if value is not None}
+    more = (Column(name, label, digits=3) for name, label in EXTRA.items() if name in there)
+    return Table(unit, (*columns, *more), rows)
 
 
 def _within(row: Mapping[str, Any], outputs: int | None, log: bool) -> str | None:
@@ -96,7 +94,7 @@ class RowByRow:
     """Every row of a result, and what the paper printed under the same keys."""
 
     unit: str
-    keys: tuple[Column, ...]
+    keys: tuple[str, ...] = ("steps", "temperature", "precision")
     """Columns that the result and the paper's table share."""
     tables: tuple[str, ...] = ()
     """The paper's; none where the result's rows have its numbers already."""
@@ -111,21 +109,20 @@ class RowByRow:
     model: str | None = None
     """Which public checkpoint the rows are of, where they do not say: others measured some too."""
 
-    def __call__(self, result: Result, ask: Ask, roles: Mapping[str, str]) -> Table:
-        """As `Item.beside` is called."""
+    def __call__(self, result: Result, *_: Any) -> Table:
+        """As `PaperItem.beside` is called."""
         from strop.verbs.frontiers_public import elsewhere
+        from strop.verbs.points import POINT_COLUMNS
 
-        del ask, roles
-        names = [column.name for column in self.keys]
         printed: dict[tuple[Any, ...], dict[str, Any]] = {}
         outputs = self.outputs
         for one in map(table, self.tables):
             where = {name: value for name, value in self.where.items() if name in one.columns}
-            printed |= one.by(*names, **where)
+            printed |= one.by(*self.keys, **where)
             outputs = outputs or one.settings.get("outputs")
         rows = []
         for row in result.table.rows:
-            keys = {name: row[name] for name in names}
+            keys = {name: row[name] for name in self.keys}
             said = {shown: row.get(shown) for shown in self.paper}
             if self.tables:
                 found = printed.get(tuple(keys.values()), {})
@@ -133,7 +130,9 @@ class RowByRow:
             measured = {shown: row[column] for shown, column in self.measured.items()}
             others = elsewhere(row.get("model", self.model), row)
             rows.append({**keys, **said, **measured, "elsewhere": others})
-        return beside(self.unit, self.keys, rows, outputs=outputs, log=True)
+        columns = {one.name: one for one in POINT_COLUMNS}
+        shown = [columns.get(name, Column(name)) for name in self.keys]
+        return beside(self.unit, shown, rows, outputs=outputs, log=True)
 
 
 FOLDER = ROOT / "paper"
@@ -227,10 +226,9 @@ def ids() -> list[str]:
 @cache
 def table(id: str) -> PaperTable:
     """One table or figure by its name."""
-    path = FOLDER / f"{id}.yaml"
     if id not in ids():
         raise unknown_name("table of the paper", id, ids())
-    return read_table(path)
+    return read_table(FOLDER / f"{id}.yaml")
 
 
 def _loaded(path: Path) -> Any:
@@ -300,6 +298,11 @@ class PaperItem:
     smoke_values: Mapping[str, Any] = field(default_factory=dict)
 
     @property
+    def names(self) -> tuple[str, ...]:
+        """All that a checkpoint may have."""
+        return self.roles or tuple(self.sources)
+
+    @property
     def command(self) -> str:
         """A full run of it."""
         missing = sum(one is None for one in self.sources.values())
@@ -319,11 +322,12 @@ def _fixed(content: Any) -> Any:
     return tuple(content) if isinstance(content, list) else content
 
 
-def item(
-    id: str, beside: Callable[[Result, Ask, Mapping[str, str]], Table], **more: Any
-) -> PaperItem:
-    """One of `assets/reproduced.yaml`, and how a run is put beside the paper."""
-    return PaperItem(**{"id": id, "tables": (id,), "beside": beside, **declared()[id], **more})
+def item(id: str, beside: Any = None, **more: Any) -> PaperItem:
+    """One of `assets/reproduced.yaml`, and how a run is put beside the paper: row by row if it is
+    not said."""
+    told = {"id": id, "tables": (id,), **declared()[id], **more}
+    rows = told.pop("rows", {})
+    return PaperItem(**told, beside=beside or RowByRow(**rows))
 
 
 @dataclass(frozen=True)
@@ -342,6 +346,9 @@ def items() -> dict[str, tuple[Study, PaperItem]]:
 
     # The paper's tables are measured by studies of this package: no other is loaded for them.
     return {item.id: (one, item) for one in STUDIES.builtin.values() for item in one.items}
+
+
+CASTS = {"auto": "float32 (auto)", "public": "the public code's casts (public; CPU: float32)"}
 
 
 def reproduce(
@@ -377,26 +384,20 @@ def reproduce(
     if {"span", "evaluator"} & ask.values.keys():  # scored outputs pass the guard as in the paper
         ask = replace(ask, values={**ask.values, "guard_rule": "mean"})
     result = carry_out(ask)
-    by_source = {source: role for role, source in roles.items()}
-    shown = item.beside(result, ask, by_source)
-    printed = [f"the paper: {one.notes}" for one in map(table, item.tables) if one.notes]
-    notes = (*result.notes, *_casts(ask.values.get("dtype")), *printed)
+    shown = item.beside(result, ask, {source: role for role, source in roles.items()})
+    notes = list(result.notes)
+    dtype = ask.values.get("dtype")
+    if dtype is not None:  # there are networks; the paper's own numbers come from a GPU
+        notes.append(f"networks compute in {CASTS.get(dtype, dtype)}")
+    notes += [f"the paper: {one.notes}" for one in map(table, item.tables) if one.notes]
     columns = {column.name for column in shown.columns}
     if "within" in columns:
-        notes = (*notes, NOISE)
+        notes.append(NOISE)
     if "elsewhere" in columns:
         from strop.verbs.frontiers_public import SOURCE
 
-        notes = (*notes, f"elsewhere: {SOURCE}")
-    return Reproduction(item, result, shown, notes)
-
-
-def _casts(dtype: str | None) -> tuple[str, ...]:
-    """What the networks compute in, in words; the paper's own numbers come from a GPU."""
-    if dtype is None:  # no network of a checkpoint
-        return ()
-    words = {"auto": "float32 (auto)", "public": "the public code's casts (public; CPU: float32)"}
-    return (f"networks compute in {words.get(dtype, dtype)}",)
+        notes.append(f"elsewhere: {SOURCE}")
+    return Reproduction(item, result, shown, tuple(notes))
 
 
 def _roles(item: PaperItem, given: Sequence[str], smoke: bool) -> dict[str, str]:
@@ -410,9 +411,7 @@ def _roles(item: PaperItem, given: Sequence[str], smoke: bool) -> dict[str, str]
         if not smoke and None in usual.values():
             raise _lacks(item, "none", "give them with `checkpoint`, one each, or use `smoke`")
         return {role: source for role, source in usual.items() if source is not None}
-    roles = item.roles or tuple(item.sources)
-    found = {}
-    plain = []
+    roles, found, plain = item.names, {}, []
     for one in given:
         role, _, source = one.partition("=")
         if role in roles and source:
@@ -431,11 +430,10 @@ def _roles(item: PaperItem, given: Sequence[str], smoke: bool) -> dict[str, str]
 
 
 def _lacks(item: PaperItem, got: str, fix: str) -> UserError:
-    roles = item.roles or tuple(item.sources)
     return UserError(
         f"{item.id} is run with other checkpoints.",
         where="`checkpoint`",
         got=got,
-        expected=f"{', '.join(roles)}; {item.needs}",
+        expected=f"{', '.join(item.names)}; {item.needs}",
         fix=fix,
     )

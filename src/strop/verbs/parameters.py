@@ -137,7 +137,11 @@ GUARD_RULE = Parameter(
     "interval",
     choices=("interval", "mean"),
 )
-SCORED = (SPAN, HELD_OUT, *DRAWN, DRY_RUN, *ENGINE)
+ANSWERED = (DEVICE, DTYPE, FORCE, DRY_RUN, *ENGINE)
+"""What whoever runs a network by an engine takes, where nothing is seeded alike."""
+MEASURED = (SEED, *ANSWERED)
+"""The same with a root seed."""
+SCORED = (SPAN, HELD_OUT, *MEASURED)
 """What every study of sampled outputs takes besides budgets, outputs and evaluator."""
 
 SERVER = (

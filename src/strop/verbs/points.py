@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, replace
 from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -32,6 +32,8 @@ TEMPERATURES = (0.8, 0.85, 0.9, 0.95, 1.0, 1.05, 1.1)
 """The paper's sweep."""
 SHARPENED = {"temperature": 0.9, "precision": "float32"}
 """The paper's sharper setting; a sampler without a fast float32 form takes float64."""
+SETTINGS: dict[str, dict[str, Any]] = {"standard": {}, "sharpened": SHARPENED}
+"""The two operating points that the paper compares."""
 PROFILE, GROUP = "webtext-v1", 8
 UNSEEN = 8
 """Prompts that are kept from a search, if there are so many: fewer say little of other ones."""
@@ -62,7 +64,7 @@ def cell_table(
     perplexities are spread over a grid, that field going down.
     """
     own = dict.fromkeys(key for facts in SAMPLERS.values() for key in facts.settings)
-    fields = [n for n in (*_shared(), *own) if len({str(row.get(n)) for row in rows}) > 1]
+    fields = [one for one in (*_shared(), *own) if len({str(row.get(one)) for row in rows}) > 1]
     fields += [one.name for one in extra if one.name not in fields]
     shown = {one.name: one for one in (*POINT_COLUMNS, *extra)}
     columns = [shown["steps"], *(shown.get(name, Column(name, digits=None)) for name in fields)]
@@ -82,14 +84,6 @@ def cell_table(
 # ---------------------------------------------------------------- operating points
 
 
-@dataclass(frozen=True)
-class Points:
-    """Operating points, and what was left out of them in words."""
-
-    points: tuple[OperatingPoint, ...]
-    left_out: tuple[str, ...] = ()
-
-
 def standard(family: str, axes: Mapping[str, Sequence[Any]] | None = None) -> OperatingPoint:
     """What everything is compared with: the family's own sampler, tau 1, float64, all tokens.
 
@@ -107,8 +101,8 @@ def points(
     sampler: str | None,
     axes: Mapping[str, Sequence[Any]],
     usual: Mapping[str, Sequence[Any]],
-) -> Points:
-    """Every combination of the axes for a family's sampler.
+) -> tuple[tuple[OperatingPoint, ...], tuple[str, ...]]:
+    """Every combination of the axes for a family's sampler, and what was left out in words.
 
     `usual` has the axes that hold unless others are given. Precisions are those that the sampler
     has a fast form for; a setting that one of several samplers lacks is left out for it. Both are
@@ -136,7 +130,7 @@ def points(
         for values in product(*mine.values()):
             spec = SamplerSpec(**{"name": name, **fixed, **dict(zip(mine, values, strict=True))})
             found[OperatingPoint.of(spec)] = None
-    return Points(tuple(found), tuple(told))
+    return tuple(found), tuple(told)
 
 
 def named_points(
@@ -163,8 +157,8 @@ def chosen_points(
     found, told = named_points(family, ask["sampler"], named)
     if not ask["axis"]:
         return found, told
-    along = points(family, ask["sampler"], ask["axis"], {"temperature": (1.0,)})
-    return {str(point): point for point in along.points}, along.left_out
+    along, told = points(family, ask["sampler"], ask["axis"], {"temperature": (1.0,)})
+    return {str(point): point for point in along}, told
 
 
 def _shared() -> list[str]:
@@ -187,8 +181,7 @@ def _precisions(name: str, wanted: Iterable[str], told: dict[str, None]) -> tupl
 
 def budgets(model: Model, steps: Sequence[int]) -> tuple[int, ...]:
     """The numbers of steps; a causal model has one, its length."""
-    causal = SAMPLERS[default_sampler(model.spec.family)].causal
-    return (0,) if causal else tuple(steps)
+    return (0,) if SAMPLERS[default_sampler(model.spec.family)].causal else tuple(steps)
 
 
 # ---------------------------------------------------------------- drawing and scoring
@@ -266,15 +259,15 @@ def _finished(
 
     said = (ask.values.get(name) for name in ("force", "prompts", "held_out"))
     length = ask.values.get("length") or model.facts["length"]
-    samplers = [point.at(steps) for steps, point in cells]
-    dense = any(one.implementation == "dense" for one in samplers)
+    dense = any(point.sampler.implementation == "dense" for _, point in cells)
     if any(said) or dense or not _marked(out):
         return None
-    wanted = {}
-    counts = [n] * len(samplers) if isinstance(n, int) else n
-    for sampler, count in zip(samplers, counts, strict=True):
-        generator = GeneratorSpec.of(model.spec, sampler, length)
-        wanted[CellSpec.of(generator, seed, n=count, batch_size=count).id] = count
+    made = [GeneratorSpec.of(model.spec, point.at(m), length) for m, point in cells]
+    counts = [n] * len(made) if isinstance(n, int) else n
+    wanted = {
+        CellSpec.of(one, seed, n=count, batch_size=count).id: count
+        for one, count in zip(made, counts, strict=True)
+    }
     run = Run.open(out)
     asked = run.wanted()
     if set(asked) != set(wanted) or any(asked[name] < count for name, count in wanted.items()):
@@ -319,19 +312,17 @@ def prompt_notes(
     """For which prompts intervals are meant, and whether a gain was measured on other ones."""
     if prompts is None:
         return []
-    told = (
-        "all outputs answer one prompt: intervals hold for this prompt alone"
-        if prompts.count == 1
-        else "intervals hold for other prompts of the same kind, not for these alone: "
-    )
-    if prompts.count > 1:
-        count = min(prompts.count, outputs)
+    told = "intervals hold for other prompts of the same kind, not for these alone: "
+    count = min(prompts.count, outputs)
+    if prompts.count == 1:
+        told = "all outputs answer one prompt: intervals hold for this prompt alone"
+    elif outputs > count:
         told += (
             f"{outputs} outputs answer {count} prompts, so they are Student's t over prompts "
             f"({count - 1} degrees of freedom); ratios are paired by prompt"
-            if outputs > count
-            else "every output answers a prompt of its own; ratios are paired by prompt"
         )
+    else:
+        told += "every output answers a prompt of its own; ratios are paired by prompt"
     if fresh is None:
         return [told]
     if fresh != prompts:
@@ -347,9 +338,10 @@ def scorers(ask: Ask, evaluators: Sequence[Evaluator] | None = None, **more: Any
     named = ask.values.get("span")
     if evaluators is None:
         _check_evaluators(ask)
-    load = [lambda: ask.evaluator] if evaluators is None else [_just(e) for e in evaluators]
     return Scorers(
-        evaluators=load,
+        evaluators=[lambda: ask.evaluator]
+        if evaluators is None
+        else [lambda one=one: one for one in evaluators],
         engine=ask.engine,
         progress=ask.progress,
         device=ask["device"],
@@ -365,10 +357,6 @@ def _check_evaluators(ask: Ask) -> None:
     named = ask.values.get("evaluator")
     for name in [named] if isinstance(named, str) else named or ():
         check_evaluator_name(name)
-
-
-def _just(evaluator: Evaluator) -> Callable[[], Evaluator]:
-    return lambda: evaluator
 
 
 def score(
@@ -420,17 +408,15 @@ def guard_notes(found: Iterable[Measured]) -> tuple[str, ...]:
     from strop.measure.frame import SMALL, cut_notes
 
     found = list(found)
-    told = dict.fromkeys(str(one.guard) for one in found)
-    told |= dict.fromkeys(cut_notes(found))
-    told |= dict.fromkeys(_few(found))
-    told |= dict.fromkeys(notes_on(one.spec.generator.checkpoint for one in found))
+    told = [*(str(one.guard) for one in found), *cut_notes(found), *_few(found)]
+    told += notes_on(one.spec.generator.checkpoint for one in found)
     least = min((one.outputs for one in found if not one.by_prompt), default=SMALL)
     if least < SMALL:
-        told[
+        told.append(
             f"pools of fewer than {SMALL} outputs (here {least}): their bootstrap intervals are "
             "too short, about 91% instead of 95% at 8"
-        ] = None
-    return tuple(told)
+        )
+    return tuple(dict.fromkeys(told))
 
 
 def guard_facts(one: Measured) -> dict[str, Any]:

@@ -18,10 +18,11 @@ from typing import TYPE_CHECKING, Any
 from strop.assets import CHECKPOINT, EMBEDDED, HELD_OUT
 from strop.engine.plan import all_parts
 from strop.errors import UserError
-from strop.spec.generator import CheckpointSpec, OperatingPoint, SamplerSpec
+from strop.spec.generator import OperatingPoint, SamplerSpec
+from strop.stats.jackknife import Resampled
+from strop.stats.resample import REPLICATES
 from strop.table import Column, Table
 from strop.verbs import paper, parameters
-from strop.verbs.paper import beside, item
 from strop.verbs.points import TEMPERATURES
 from strop.verbs.result import Result
 from strop.verbs.study import Sources, Study
@@ -34,7 +35,6 @@ if TYPE_CHECKING:
     from strop.instruments.posterior import Losses
     from strop.measure.frame import Measured
     from strop.measure.heldout import HeldOutRows
-    from strop.stats.jackknife import Resampled
 
 EARLY = EMBEDDED + "tales-early"
 ESTIMATORS = {"masked": "all hidden", "target": "one target"}
@@ -45,13 +45,12 @@ ESTIMATORS = {"masked": "all hidden", "target": "one target"}
 class Cells:
     """What was measured on one checkpoint."""
 
-    source: str
-    spec: CheckpointSpec
+    said: dict[str, Any]
+    """Source, spec and session, for the result."""
     losses: dict[int, Losses]
     """By number of steps; arrays [sequences, temperatures]."""
     profile: Losses | None
     """Arrays [sequences, levels, 1]: at tau = 1."""
-    session: dict[str, Any]
 
 
 def _run(ask: Ask) -> Result:
@@ -75,7 +74,15 @@ def _run(ask: Ask) -> Result:
             if first is None:
                 first = rows
                 _tell(ask, rows, file, length)
-            _same_tokens(first, rows, ask.sources[0], source)
+            if rows.sha256 != first.sha256:
+                raise UserError(
+                    "The checkpoints read the held-out rows as different tokens.",
+                    where=source,
+                    got="another tokenizer or mask",
+                    expected=f"the tokens of {ask.sources[0]}",
+                    fix="run the study for each of them: losses per token of two tokenizers do not "
+                    "compare",
+                )
             settings |= {"checkpoint": denoiser.spec, "length": length}
             cells = [loss_cell(rows.ids, settings, "deployed", m) for m in ask["steps"]]
             if ask["levels"]:  # at tau = 1 alone: it has many contexts, and temperatures cost
@@ -87,8 +94,9 @@ def _run(ask: Ask) -> Result:
                     ask.folder, denoiser, rows.ids, cells, ask.note, ask.engine
                 )
                 losses = dict(zip(ask["steps"], found, strict=False))
-                profile = found[-1] if ask["levels"] else None
-                measured.append(Cells(source, denoiser.spec, losses, profile, dict(session)))
+                spec = denoiser.spec.model_dump(mode="json")
+                said = {"source": source, "spec": spec, "session": dict(session)}
+                measured.append(Cells(said, losses, found[-1] if ask["levels"] else None))
     assert first is not None  # there is at least one checkpoint
     facts = {
         "heldout": {
@@ -99,7 +107,7 @@ def _run(ask: Ask) -> Result:
             "short": first.short,
             "retokenised": first.retokenised,
         },
-        **_conclude(measured, taus, ask["sharpened"], ask["levels"], ask["seed"]),
+        **_conclude(ask, measured),
     }
     return Result(ask.said(), _flat(facts), _tables(facts, ask["sharpened"]), facts)
 
@@ -121,17 +129,6 @@ def _check(ask: Ask) -> None:
         )
 
 
-def _same_tokens(first: HeldOutRows, rows: HeldOutRows, one: str, other: str) -> None:
-    if rows.sha256 != first.sha256:
-        raise UserError(
-            "The checkpoints read the held-out rows as different tokens.",
-            where=other,
-            got="another tokenizer or mask",
-            expected=f"the tokens of {one}",
-            fix="run the study for each of them: losses per token of two tokenizers do not compare",
-        )
-
-
 def _tell(ask: Ask, rows: HeldOutRows, file: Path, length: int) -> None:
     if rows.short:
         ask.note(f"{file}: {rows.short} rows have fewer than {length} tokens and are left out")
@@ -146,72 +143,49 @@ def _tell(ask: Ask, rows: HeldOutRows, file: Path, length: int) -> None:
 # ---------------------------------------------------------------- from losses to numbers
 
 
-def _conclude(
-    measured: Sequence[Cells],
-    temperatures: tuple[float, ...],
-    sharpened: float,
-    levels: int,
-    seed: int,
-) -> dict[str, Any]:
+def _conclude(ask: Ask, measured: Sequence[Cells]) -> dict[str, Any]:
     """All estimates with their intervals; every checkpoint and temperature shares its replicates.
 
     Differences between checkpoints are later minus earlier in the order given, at tau = 1.
     """
-    from strop.stats.jackknife import Resampled
-    from strop.stats.resample import REPLICATES
-
-    names = short_names([one.source for one in measured])
+    names = short_names([one.said["source"] for one in measured])
     columns: dict[Any, Any] = {}
     for name, one in zip(names, measured, strict=True):
         for (count, losses), estimator in product(one.losses.items(), ESTIMATORS):
             here, grid = (name, count, estimator), getattr(losses, estimator)
-            columns |= {(*here, tau): grid[:, k] for k, tau in enumerate(temperatures)}
+            columns |= {(*here, tau): grid[:, k] for k, tau in enumerate(ask["temperature"])}
             for one_of in ("slope", "curvature"):
                 columns[*here, one_of] = getattr(losses, f"{estimator}_{one_of}")
-    drawn = Resampled(columns, seed=seed)
+    drawn = Resampled(columns, seed=ask["seed"])
     cells = list(product(measured[0].losses, ESTIMATORS))
     return {
         "checkpoints": [
-            {
-                "name": name,
-                "source": one.source,
-                "spec": one.spec.model_dump(mode="json"),
-                "session": one.session,
-            }
-            for name, one in zip(names, measured, strict=True)
+            {"name": name, **one.said} for name, one in zip(names, measured, strict=True)
         ],
         "unit": "nats per token",
         "replicates": REPLICATES,
-        "losses": [
-            _losses(drawn, columns, (name, count), estimator, temperatures, sharpened)
-            for name in names
-            for count, estimator in cells
-        ],
+        "losses": [_losses(ask, drawn, columns, (name, *cell)) for name in names for cell in cells],
         "differences": _differences(
-            drawn,
-            names,
-            {(m, one, 1.0): {"steps": m, "estimator": one} for m, one in cells},
+            drawn, names, {(m, one, 1.0): {"steps": m, "estimator": one} for m, one in cells}
         ),
-        "profile": _profile(names, measured, levels, seed),
+        "profile": _profile(ask, names, measured) if ask["levels"] else None,
     }
 
 
 def _losses(
-    drawn: Resampled,
-    columns: dict[Any, Any],
-    cell: tuple[str, int],
-    estimator: str,
-    temperatures: tuple[float, ...],
-    sharpened: float,
+    ask: Ask, drawn: Resampled, columns: dict[Any, Any], here: tuple[str, int, str]
 ) -> dict[str, Any]:
     """One checkpoint at one budget under one estimator."""
-    here = (*cell, estimator)
+    temperatures = ask["temperature"]
     best, shares = drawn.lowest([(*here, tau) for tau in temperatures])
     optimum = temperatures[best]
+    at = {
+        tau: [columns[*here[:2], name, tau] for name in ESTIMATORS]
+        for tau in (1.0, ask["sharpened"])
+    }
+    contrasts = (sharp - one for sharp, one in zip(at[ask["sharpened"]], at[1.0], strict=True))
     return {
-        "checkpoint": cell[0],
-        "steps": cell[1],
-        "estimator": estimator,
+        **dict(zip(("checkpoint", "steps", "estimator"), here, strict=True)),
         "temperatures": [
             {
                 "temperature": tau,
@@ -225,37 +199,26 @@ def _losses(
         "optimum_at_edge": optimum in (min(temperatures), max(temperatures)),
         "slope": drawn.interval((*here, "slope")),
         "curvature": drawn.interval((*here, "curvature")),
-        "variance_ratio": _ratio(columns, cell, 1.0, None),
-        "contrast_variance_ratio": _ratio(columns, cell, sharpened, 1.0),
+        "variance_ratio": _ratio(*at[1.0]),
+        "contrast_variance_ratio": _ratio(*contrasts),
     }
 
 
-def _ratio(
-    columns: dict[Any, Any], cell: tuple[str, int], tau: float, minus: float | None
-) -> float | None:
+def _ratio(masked: Any, target: Any) -> float | None:
     """Variance of the one-target estimate over that of the mean over hidden positions."""
-    target, masked = (
-        columns[*cell, name, tau] - (0.0 if minus is None else columns[*cell, name, minus])
-        for name in ("target", "masked")
-    )
     return float(target.var() / masked.var()) if masked.var() > 0 else None
 
 
-def _profile(
-    names: list[str], measured: Sequence[Cells], levels: int, seed: int
-) -> dict[str, Any] | None:
+def _profile(ask: Ask, names: list[str], measured: Sequence[Cells]) -> dict[str, Any]:
     """c(a)/L at tau = 1 by the mean over hidden positions, and its mean over the left grid."""
-    if not levels:
-        return None
-    from strop.stats.jackknife import Resampled
-
     columns: dict[Any, Any] = {}
+    levels = ask["levels"]
     for name, one in zip(names, measured, strict=True):
         assert one.profile is not None
         values = one.profile.masked[:, :, 0]
         columns |= {(name, k): values[:, k] for k in range(levels)}
         columns[name, "mean"] = values.mean(axis=1)
-    drawn = Resampled(columns, seed=seed)
+    drawn = Resampled(columns, seed=ask["seed"])
     keys: list[Any] = [(k, k / levels) for k in range(levels)] + [("mean", "mean")]
     return {
         "sequences": len(next(iter(columns.values()))),
@@ -319,7 +282,21 @@ def _tables(facts: Mapping[str, Any], sharpened: float) -> dict[str, Table]:
         f"Posterior loss J/L in nats per token, {held['sequences']} held-out sequences of "
         f"{held['length']} tokens, 95% intervals"
     )
-    found = {"contrasts": Table(title, _contrast_columns(sharpened), _contrasts(facts, sharpened))}
+    minus = f"{sharpened:g} minus 1"
+    columns = (
+        Column("checkpoint"),
+        Column("steps", "M"),
+        Column("loss", "loss at 1", digits=5, bare=True),
+        Column("masked", minus, digits=3, signed=True),
+        Column("target", f"{minus}, one target", digits=3, signed=True),
+        Column(
+            "optimum", "best tau", digits=None, help="The lowest mean on the grid.", mark="edge"
+        ),
+        Column("slope", "slope at 1", digits=3, signed=True),
+        Column("curvature", "J'' at 1", digits=3, help="Second derivative of the loss by 1/tau."),
+        Column("variance_ratio", "variance ratio", digits=2),
+    )
+    found = {"contrasts": Table(title, columns, _contrasts(facts, sharpened))}
     differences = [row for row in facts["differences"] if row["estimator"] == "masked"]
     signed = Column("difference", digits=4, signed=True)
     if differences:
@@ -338,23 +315,6 @@ def _tables(facts: Mapping[str, Any], sharpened: float) -> dict[str, Table]:
         columns = (Column("what", "checkpoint"), Column("mean", digits=4))
         found["profile"] = Table(title, columns, rows)
     return found
-
-
-def _contrast_columns(tau: float) -> tuple[Column, ...]:
-    minus = f"{tau:g} minus 1"
-    return (
-        Column("checkpoint"),
-        Column("steps", "M"),
-        Column("loss", "loss at 1", digits=5, bare=True),
-        Column("masked", minus, digits=3, signed=True),
-        Column("target", f"{minus}, one target", digits=3, signed=True),
-        Column(
-            "optimum", "best tau", digits=None, help="The lowest mean on the grid.", mark="edge"
-        ),
-        Column("slope", "slope at 1", digits=3, signed=True),
-        Column("curvature", "J'' at 1", digits=3, help="Second derivative of the loss by 1/tau."),
-        Column("variance_ratio", "variance ratio", digits=2),
-    )
 
 
 def _contrasts(facts: Mapping[str, Any], tau: float) -> list[dict[str, Any]]:
@@ -384,17 +344,37 @@ def _draw(result: Result) -> Figure:
     """One colour per checkpoint; the last panel is missing where no profile was measured."""
     from matplotlib.lines import Line2D
 
-    from strop.figures import PALETTE, panels
+    from strop.figures import PALETTE, bars, grouped, panels
 
+    look: dict[str, Any]
     facts, tau = result.facts, result.asked["sharpened"]
     names = [one["name"] for one in facts["checkpoints"]]
     colours = dict(zip(names, PALETTE * len(names), strict=False))
     figure, axes = panels(3 if facts["profile"] else 2, 6.9 if facts["profile"] else 4.9)
+    lines = grouped(facts["losses"], "checkpoint", "estimator")
     for place, (name, colour) in enumerate(colours.items()):
-        _bars(axes[0], result, name, colour, place - (len(names) - 1) / 2)
-        _grid(axes[1], result, name, colour)
+        shift = 0.2 * (place - (len(names) - 1) / 2)
+        # Both estimators side by side: filled the mean over hidden positions, open the one target.
+        for estimator, fill, aside in (("masked", colour, -0.04), ("target", "white", 0.04)):
+            found = [
+                at["minus_one"]
+                for row in lines[name, estimator]
+                for at in row["temperatures"]
+                if at["temperature"] == tau
+            ]
+            x = [k + aside + shift for k in range(len(found))]
+            look = {"color": colour, "mfc": fill, "marker": "o", "ms": 3.5, "lw": 1}
+            bars(axes[0], x, found, ls="none", **look)
+        for row in lines[name, "masked"]:
+            grid = sorted(row["temperatures"], key=lambda at: at["temperature"])
+            x, y = [at["temperature"] for at in grid], [at["minus_one"].value for at in grid]
+            axes[1].plot(x, y, color=colour, lw=0.9, marker="o", ms=2)
         if facts["profile"]:
-            _levels(axes[2], facts["profile"], name, colour)
+            levels = [one for one in facts["profile"]["levels"] if one["checkpoint"] == name]
+            a = [one["visible"] for one in levels]
+            axes[2].plot(a, [one["loss"].value for one in levels], color=colour, lw=1.2)
+            low, high = zip(*(one["loss"].ends for one in levels), strict=True)
+            axes[2].fill_between(a, low, high, color=colour, alpha=0.2, lw=0)
     axes[0].axhline(0, color="black", lw=0.7)
     axes[0].set(ylabel=f"loss at τ = {tau:g} minus\nat τ = 1, nats per token", xlabel="steps M")
     counts = result.asked["steps"]
@@ -408,48 +388,12 @@ def _draw(result: Result) -> Figure:
             ylabel="$c(a)\\,/\\,L$ at τ = 1,\nnats per token", xlabel="visible probability a"
         )
     # Outside and one below the other: names are as long as their paths.
-    look: dict[str, Any] = {"color": "black", "marker": "o", "ms": 3.5, "ls": ""}
+    look = {"color": "black", "marker": "o", "ms": 3.5, "ls": ""}
     handles = [Line2D([], [], color=colour, label=name) for name, colour in colours.items()]
     handles.append(Line2D([], [], label="mean over all hidden positions", **look))
     handles.append(Line2D([], [], mfc="white", label="one target, as in the paper", **look))
     figure.legend(handles=handles, loc="outside lower left", fontsize=7)
     return figure
-
-
-def _rows(result: Result, name: str, estimator: str) -> list[dict[str, Any]]:
-    wanted = (name, estimator)
-    return [r for r in result.facts["losses"] if (r["checkpoint"], r["estimator"]) == wanted]
-
-
-def _bars(axes: Axes, result: Result, name: str, colour: str, shift: float) -> None:
-    """Both estimators side by side: filled the mean over hidden positions, open the one target."""
-    from strop.figures import bars
-
-    for estimator, fill, aside in (("masked", colour, -0.04), ("target", "white", 0.04)):
-        found = [
-            at["minus_one"]
-            for row in _rows(result, name, estimator)
-            for at in row["temperatures"]
-            if at["temperature"] == result.asked["sharpened"]
-        ]
-        x = [k + aside + 0.2 * shift for k in range(len(found))]
-        look: dict[str, Any] = {"color": colour, "mfc": fill, "marker": "o", "ms": 3.5, "lw": 1}
-        bars(axes, x, found, ls="none", **look)
-
-
-def _grid(axes: Axes, result: Result, name: str, colour: str) -> None:
-    for row in _rows(result, name, "masked"):
-        grid = sorted(row["temperatures"], key=lambda at: at["temperature"])
-        x, y = [at["temperature"] for at in grid], [at["minus_one"].value for at in grid]
-        axes.plot(x, y, color=colour, lw=0.9, marker="o", ms=2)
-
-
-def _levels(axes: Axes, profile: Mapping[str, Any], name: str, colour: str) -> None:
-    levels = [one for one in profile["levels"] if one["checkpoint"] == name]
-    a = [one["visible"] for one in levels]
-    axes.plot(a, [one["loss"].value for one in levels], color=colour, lw=1.2)
-    low, high = zip(*(one["loss"].ends for one in levels), strict=True)
-    axes.fill_between(a, low, high, color=colour, alpha=0.2, lw=0)
 
 
 # ---------------------------------------------------------------- beside others
@@ -468,8 +412,8 @@ def beside_cells(result: Result, cells: Sequence[Measured]) -> tuple[Table, Figu
     rows = []
     for row in result.more["contrasts"].rows:
         place = (weights[row["checkpoint"]], row["steps"])
-        taus = (1.0, row["temperature"])
-        one, sharp = (scored.get((*place, _point(tau))) for tau in taus)
+        settings = (SamplerSpec(temperature=tau) for tau in (1.0, row["temperature"]))
+        one, sharp = (scored.get((*place, OperatingPoint.of(spec))) for spec in settings)
         if one is not None and sharp is not None:
             rows.append({**row, "ratio": perplexity_ratio(one, sharp)})
     columns = (
@@ -481,10 +425,6 @@ def beside_cells(result: Result, cells: Sequence[Measured]) -> tuple[Table, Figu
     )
     table = Table("Worse predictor, better generator", columns, rows)
     return table, _scatter(rows) if rows else None
-
-
-def _point(tau: float) -> OperatingPoint:
-    return OperatingPoint.of(SamplerSpec(temperature=tau))
 
 
 def _scatter(rows: Sequence[Mapping[str, Any]]) -> Figure:
@@ -552,17 +492,29 @@ def _beside(result: Result, ask: Ask, roles: Mapping[str, str]) -> Table:
         for row in result.more["contrasts"].rows
         for name, words in ESTIMATORS.items()
     ]
-    for row in result.facts["differences"]:
-        if (role[row["later"]], role[row["earlier"]]) == ("late", "early"):
-            said = paper.table("late-early").records(what="budget", steps=row["steps"])
-            rows.append(_difference(row, ESTIMATORS[row["estimator"]], said))
-    for row in (result.facts["profile"] or {"differences": []})["differences"]:
-        mean = row["visible"] == "mean"
-        if mean and (role[row["later"]], role[row["earlier"]]) == ("late", "early"):
-            said = paper.table("late-early").records(what="profile-mean")
-            rows.append(_difference({**row, "steps": None}, "profile's mean", said))
+    profile = (result.facts["profile"] or {"differences": []})["differences"]
+    means: list[dict[str, Any]] = [
+        {**row, "steps": None} for row in profile if row["visible"] == "mean"
+    ]
+    for row in (*result.facts["differences"], *means):
+        if (role[row["later"]], role[row["earlier"]]) != ("late", "early"):
+            continue
+        where = {"what": "budget", "steps": row["steps"]}
+        if row["steps"] is None:
+            where = {"what": "profile-mean"}
+        said = paper.table("late-early").records(**where)
+        rows.append(
+            {
+                "what": "late minus early",
+                "checkpoint": f"{row['later']} minus {row['earlier']}",
+                "steps": row["steps"],
+                "estimator": ESTIMATORS.get(row.get("estimator", ""), "profile's mean"),
+                "paper": _printed(said[0] if said else None)["paper"],
+                "measured": row["difference"],
+            }
+        )
     keys = (Column("what"), Column("checkpoint"), Column("steps", "M"), Column("estimator"))
-    return beside("nats per token", keys, rows)
+    return paper.beside("nats per token", keys, rows)
 
 
 def _printed(said: Mapping[str, Any] | None) -> dict[str, Any]:
@@ -571,19 +523,6 @@ def _printed(said: Mapping[str, Any] | None) -> dict[str, Any]:
         return {"paper": None, "paper_best": None}
     best = " or ".join(f"{tau:g}" for tau in paper.table("posterior").settings["best"])
     return {"paper": paper.with_interval(said)["difference"], "paper_best": best}
-
-
-def _difference(
-    row: Mapping[str, Any], estimator: str, said: Sequence[Mapping[str, Any]]
-) -> dict[str, Any]:
-    return {
-        "what": "late minus early",
-        "checkpoint": f"{row['later']} minus {row['earlier']}",
-        "steps": row["steps"],
-        "estimator": estimator,
-        "paper": _printed(said[0] if said else None)["paper"],
-        "measured": row["difference"],
-    }
 
 
 STUDY = Study(
@@ -610,9 +549,7 @@ STUDY = Study(
         Parameter("profile_n", "Sequences of the profile, at most.", 128, "int", smoke=64, least=2),
         Parameter.file("held_out", "JSON lines with `text` or `ids`.", shown="the rows that ship"),
         parameters.LENGTH,
-        *parameters.DRAWN,
-        parameters.DRY_RUN,
-        *parameters.ENGINE,
+        *parameters.MEASURED,
     ),
     run=_run,
     check=_check,
@@ -620,5 +557,5 @@ STUDY = Study(
     next=lambda ask: f"strop study cost {ask.sources[-1]} -o {quoted(ask.out)}-cost",
     examples=("strop study posterior --steps 2,8 -n 64 -o runs/posterior",),
     beside_cells=beside_cells,
-    items=(item("posterior", _beside),),
+    items=(paper.item("posterior", _beside),),
 )

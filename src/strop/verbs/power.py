@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from strop.assets import CHECKPOINT
 from strop.comparing.compare import MARGIN
 from strop.comparing.levels import Level
@@ -24,7 +26,7 @@ from strop.verbs import parameters
 from strop.verbs.points import budgets, draw, load, named_points, scored_columns, scorers
 from strop.verbs.result import Result
 from strop.verbs.study import Sources, Study
-from strop.verbs.verb import Ask, Parameter, report_command
+from strop.verbs.verb import Ask, Parameter
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -50,13 +52,11 @@ class Question:
     error: float
     """Standard error of the difference of two sides, times the root of the outputs a side."""
     freedom: float
-    drawn: bool = True
-    """Whether its outputs cost what the pilot's did."""
 
     def row(self, calls: float | None, seconds: float | None) -> dict[str, Any]:
         """What it needs; both sides together for calls and minutes."""
         found = needed(self.power, self.error, self.freedom)
-        many = None if found.outputs is None or not self.drawn else SIDES * found.outputs
+        many = None if found.outputs is None else SIDES * found.outputs
         return {
             "question": self.name,
             "size": self.size,
@@ -94,16 +94,9 @@ def questions(
     found = []
     for name, (one, freedom) in zip(("one setting", "equal entropy"), levels, strict=False):
         error = math.sqrt(SIDES) * one
-        found += [
-            Question(
-                f"perplexity gap at {name}",
-                gap,
-                apart(math.log1p(gap), 1 - level.different),
-                error,
-                freedom,
-            )
-            for gap in ask["gap"]
-        ]
+        for gap in ask["gap"]:
+            power = apart(math.log1p(gap), 1 - level.different)
+            found.append(Question(f"perplexity gap at {name}", gap, power, error, freedom))
         sure = level.same if name == "one setting" else level.everywhere
         same = alike(math.log1p(ask["margin"]), 1 - sure)
         words = f"the same perplexity at {name}"
@@ -114,11 +107,10 @@ def questions(
         found.append(Question("GEQ difference", ask["geq"], power, error, freedom))
     share, answers = _share(ask, rows)
     if share is not None:
-        other = share + ask["accuracy_gap"] if share < 0.5 else share - ask["accuracy_gap"]
-        error = math.sqrt(share * (1 - share) + max(0.0, other * (1 - other)))
-        power = apart(ask["accuracy_gap"], ALPHA)
         size = ask["accuracy_gap"]
-        found.append(Question("accuracy difference", size, power, error, answers - 1))
+        other = share + size if share < 0.5 else share - size
+        error = math.sqrt(share * (1 - share) + max(0.0, other * (1 - other)))
+        found.append(Question("accuracy difference", size, apart(size, ALPHA), error, answers - 1))
     return found
 
 
@@ -128,8 +120,6 @@ def spreads(pilots: Sequence[dict[str, Any]]) -> list[tuple[float, float]]:
     At equal entropy an output counts by its nats less what its entropy is worth: the slope of
     log-perplexity over the entropies of the settings.
     """
-    import numpy as np
-
     freedom = float(sum(len(one["nll"]) - 1 for one in pilots))
     alone = [level_errors(one["nll"], one["tokens"]) for one in pilots]
     found = [(_pooled(alone), freedom)]
@@ -184,7 +174,7 @@ def _check(ask: Ask) -> None:
     ask.engine.refuse_shard("A pilot")
     for name in ("margin", "geq", "accuracy_gap", "accuracy", "gap"):
         given = ask[name] if name == "gap" else (ask[name],)
-        most = 10 if name == "geq" else 1 if name != "gap" else math.inf
+        most = {"geq": 10, "gap": math.inf}.get(name, 1)
         if any(one is not None and not 0 < one < most for one in given):
             raise UserError(
                 f"`{name}` is no difference that could be found.",
@@ -202,8 +192,7 @@ def _run(ask: Ask) -> Result:
     # Who scores, and what was judged, is looked at before the pilot is drawn.
     who, judged = scorers(ask), None if ask["judged"] is None else _judged(ask["judged"])
     cells = _stored(ask.sources[0]) or _pilot(ask)
-    names = ["perplexity", "entropy", "calls", "seconds"]
-    rows = measure(cells, names, who)
+    rows = measure(cells, ["perplexity", "entropy", "calls", "seconds"], who)
     graded = [row for cell in cells if (row := _graded(cell)) is not None]
     pilots = [scored_columns(row) for row in rows]
     found = questions(ask, spreads(pilots), graded, judged)
@@ -333,7 +322,6 @@ STUDY = Study(
     check=_check,
     kind="power",
     runs=(RUN,),
-    next=lambda ask: report_command(ask.out),
     examples=(
         "strop power --smoke -o runs/power",
         "strop power runs/first --gap 0.05 --look 2 -o runs/first-power",

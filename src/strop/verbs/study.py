@@ -15,7 +15,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from strop.assets import EVALUATOR
+from strop.assets import CHECKPOINT, EVALUATOR
 from strop.engine.plan import Elsewhere, Progress
 from strop.errors import UserError
 from strop.registry import Registry
@@ -50,9 +50,9 @@ SMOKE_NOTE = (
 class Sources:
     """The checkpoints that a study takes, as the command line's arguments."""
 
-    names: tuple[str, ...]
+    names: tuple[str, ...] = ("CHECKPOINT",)
     """One per checkpoint; a last name that ends in `...` takes any number."""
-    help: str
+    help: str = "As for `strop sample`."
     default: tuple[str, ...] = ()
     smoke: tuple[str, ...] | None = None
     """None: the default; empty: the study makes its own."""
@@ -84,7 +84,7 @@ class Study(Verb):
     """What it asks, in one line."""
     about: str
     """What its help says."""
-    sources: Sources
+    sources: Sources = Sources(default=(CHECKPOINT,))
     draw: Callable[[Result], Figure] | None = None
     items: tuple[PaperItem, ...] = ()
     """The paper's tables and figures that it measures."""
@@ -126,16 +126,13 @@ class Study(Verb):
     def asked(self, given: Mapping[str, Any], **speaking: Any) -> Ask:
         """As a command line or a call from Python says it."""
         rest = dict(given)
-        named = [rest.pop(one.name, None) for one in self.sources.parameters()]
-        sources = [
-            source
-            for one in named
-            if one
-            for source in ([one] if isinstance(one, (str, Path)) else one)
-        ]
+        sources: list[str] = []
+        for one in self.sources.parameters():
+            named = rest.pop(one.name, None) or ()
+            sources += map(str, [named] if isinstance(named, (str, Path)) else named)
         out = OUT.checked(rest.pop("out", None))
         smoke = rest.pop("smoke", False)
-        return self.ask(out, [str(one) for one in sources], smoke=smoke, **speaking, **rest)
+        return self.ask(out, sources, smoke=smoke, **speaking, **rest)
 
     def ask(
         self, out: Path, sources: Sequence[str] = (), *, smoke: bool = False, **given: Any
@@ -146,8 +143,7 @@ class Study(Verb):
         """
         speaking = {k: given.pop(k) for k in ("progress", "note", "bars") if k in given}
         values = self.values(given, smoke=smoke)
-        found = self._sources(sources, smoke)
-        ask = Ask(self, Path(out), found, values, smoke, **speaking)
+        ask = Ask(self, Path(out), self._sources(sources, smoke), values, smoke, **speaking)
         ask.check_engine()
         self.check(ask)
         unnamed = given.get("evaluator") is None and values.get("evaluator") == EVALUATOR
@@ -195,6 +191,8 @@ class Study(Verb):
 def _builtin() -> Iterator[Study]:
     package, found = import_module("strop.verbs"), {}
     for module in pkgutil.iter_modules(package.__path__):
+        if module.name.endswith("_figures"):
+            continue  # no study is in there, and what draws is loaded when something is drawn
         members = vars(import_module(f"strop.verbs.{module.name}")).values()
         found |= {one.name: one for one in members if isinstance(one, Study)}
     yield from found.values()

@@ -15,7 +15,6 @@ from strop.assets import EMBEDDED
 from strop.errors import UserError
 from strop.table import Column, Table
 from strop.verbs import entrants, paper
-from strop.verbs.paper import beside, item
 from strop.verbs.result import Result
 from strop.verbs.study import Sources, Study
 from strop.verbs.verb import Ask, Parameter, quoted
@@ -146,9 +145,7 @@ def _draw(result: Result) -> Figure:
 
 def curves(rows: Sequence[Mapping[str, Any]]) -> Figure:
     """A plot per task, a line per model; bars are one standard error over seeds."""
-    from matplotlib.figure import Figure
-
-    from strop.figures import COLUMN, PALETTE, tidy
+    from strop.figures import PALETTE, grouped, panels
 
     tasks = list(dict.fromkeys(row["task"] for row in rows))
     models = list(dict.fromkeys(row["model"] for row in rows))
@@ -156,12 +153,11 @@ def curves(rows: Sequence[Mapping[str, Any]]) -> Figure:
         model: {"color": PALETTE[place % len(PALETTE)], "marker": "osD^v"[place % 5]}
         for place, model in enumerate(models)
     }
-    figure = Figure(figsize=(COLUMN * len(tasks), 2.7), layout="constrained")
-    grid = figure.subplots(1, len(tasks), squeeze=False)[0]
+    figure, grid = panels(1, 2.7, len(tasks), len(tasks))
+    lines = grouped(sorted(rows, key=lambda row: row["temperature"]), "task", "model")
     for place, (axes, task) in enumerate(zip(grid, tasks, strict=True)):
         for model in models:
-            mine = [r for r in rows if (r["task"], r["model"]) == (task, model)]
-            mine.sort(key=lambda row: row["temperature"])
+            mine = lines.get((task, model), [])
             levels = [100 * _accuracy(r) for r in mine]
             bars = [100 * (r["error"] or 0) for r in mine]
             look: dict[str, Any] = {**looks[model], "ms": 3.5, "lw": 1.2, "capsize": 2}
@@ -172,7 +168,6 @@ def curves(rows: Sequence[Mapping[str, Any]]) -> Figure:
         axes.set_xticks(shown, [f"{one:g}" for one in shown])
         axes.set(xlabel="temperature", ylim=(0, None))
         axes.grid(axis="y", lw=0.4, alpha=0.4)
-        tidy(axes)
     grid[0].set_ylabel("accuracy, %")
     handles = grid[0].get_legend_handles_labels()
     figure.legend(*handles, loc="outside lower center", ncols=min(2 * len(tasks), len(models)))
@@ -186,20 +181,24 @@ def _beside(name: str) -> Any:
     """The paper's numbers and the curves; the small models' stand in rows of their own."""
 
     def table(result: Result, ask: Ask, roles: Mapping[str, str]) -> Table:
-        printed = {_key(row): _printed(row) for row in paper.table(name).records()}
-        measured = _measured(result, {} if ask.smoke else roles)
-        reached = set(map(_key, measured))
-        rows = [
+        printed = {
+            key: f"{row['success']} ({row['right']} of {row['problems']})"
+            for key, row in paper.table(name).by(*KEYS).items()
+        }
+        rows = []
+        for row in _measured(result, {} if ask.smoke else roles):
+            where = {key: row[key] for key in KEYS}
+            told = {"filter": row["filter"], "paper": printed.get(tuple(where.values()))}
+            percent = row["accuracy"].mapped(lambda share: 100 * share)
+            rows.append({**where, **told, "measured": percent})
+        reached = {tuple(row[key] for key in KEYS) for row in rows}
+        lacking = [
             {**dict(zip(KEYS, key, strict=True)), "filter": None, "paper": told, "measured": None}
             for key, told in printed.items()
             if key not in reached
         ]
-        for row in measured:
-            told = {"filter": row["filter"], "paper": printed.get(_key(row))}
-            percent = row["accuracy"].mapped(lambda share: 100 * share)
-            rows.append({**{key: row[key] for key in KEYS}, **told, "measured": percent})
         keys = (Column("task"), Column("model"), Column("temperature", digits=None))
-        return beside("accuracy, %", (*keys, Column("filter")), rows)
+        return paper.beside("accuracy, %", (*keys, Column("filter")), [*lacking, *rows])
 
     return table
 
@@ -212,14 +211,6 @@ def _measured(result: Result, roles: Mapping[str, str]) -> list[dict[str, Any]]:
         greedy.sort(key=_accuracy)
         rows += [{**greedy[0], "model": LOWEST}, {**greedy[-1], "model": HIGHEST}]
     return rows
-
-
-def _key(row: Mapping[str, Any]) -> tuple[Any, ...]:
-    return tuple(row[name] for name in KEYS)
-
-
-def _printed(row: Mapping[str, Any]) -> str:
-    return f"{row['success']} ({row['right']} of {row['problems']})"
 
 
 def _check(ask: Ask) -> None:
@@ -269,5 +260,5 @@ STUDY = Study(
         "strop study tasks --smoke -o runs/tasks",
         "strop study tasks CHECKPOINT CHECKPOINT --task gsm8k --limit 32 -o runs/tasks",
     ),
-    items=tuple(item(one, _beside(one)) for one in ("large-models", "large-models-control")),
+    items=tuple(paper.item(one, _beside(one)) for one in ("large-models", "large-models-control")),
 )

@@ -15,7 +15,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from strop.assets import CHECKPOINT
 from strop.errors import UserError
 from strop.measure.metric import CALLS, GEQ, PERPLEXITY, SECONDS, Number
 from strop.rng import derive_seed
@@ -44,7 +43,7 @@ from strop.tuning.space import parse
 from strop.verbs import parameters, points
 from strop.verbs.result import Result
 from strop.verbs.same import fingerprints
-from strop.verbs.study import Sources, Study
+from strop.verbs.study import Study
 from strop.verbs.verb import ASIDE, Ask, Parameter, quoted
 
 if TYPE_CHECKING:
@@ -345,7 +344,6 @@ STUDY = Study(
     title="Which setting of its samplers suits a checkpoint best?",
     about="Search the settings of CHECKPOINT's samplers with few outputs: candidates race on "
     "common outputs, the clearly worse stop early. The gain is reported on fresh outputs.",
-    sources=Sources(("CHECKPOINT",), "As for `strop sample`.", (CHECKPOINT,)),
     parameters=(
         Parameter(
             "space",

@@ -16,7 +16,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from strop.assets import CHECKPOINT
 from strop.comparing.frontier import FEWEST
 from strop.comparing.verdict import SMOKE as TOO_SMALL
 from strop.errors import UserError
@@ -32,7 +31,7 @@ from strop.tuning.search import Bench, Search, Tuned, plain_generator, side_spac
 from strop.verbs import parameters
 from strop.verbs.points import TEMPERATURES, load, scorers
 from strop.verbs.result import Result
-from strop.verbs.study import Sources, Study
+from strop.verbs.study import Study
 from strop.verbs.verb import Ask, Parameter
 
 if TYPE_CHECKING:
@@ -115,21 +114,14 @@ def _run(ask: Ask) -> Result:
                 length=ask["length"],
                 progress=ask.progress,
             )
-            plain = space.spec(method.sampler, method.published)
-            sides.append(_Side(method, plain, found))
+            sides.append(_Side(method, space.spec(method.sampler, method.published), found))
         rows += _compared(ask, model, by, sides, steps, guard)
     return _result(ask, rows, guard)
 
 
 def _bench(ask: Ask, model: Model, by: Scorers, seed: int) -> Bench:
-    return Bench(
-        model,
-        Folder(ask.out / FRESH, "run", ask.verb.name),
-        by,
-        seed=seed,
-        length=ask["length"],
-        progress=ask.progress,
-    )
+    folder = Folder(ask.out / FRESH, "run", ask.verb.name)
+    return Bench(model, folder, by, seed=seed, length=ask["length"], progress=ask.progress)
 
 
 def _compared(
@@ -142,13 +134,10 @@ def _compared(
     n, perplexity, entropy = ask["fresh_n"], Number.of("perplexity"), Number.of("entropy")
     specs = list(dict.fromkeys(s for one in sides for s in (one.published, one.chosen.sampler)))
     cells = _bench(ask, model, by, fresh).cells([(spec, n) for spec in specs])
-    names = [perplexity.name, entropy.name]
-    frame = measure(cells, names, by, guard=guard, outputs=(0, n))
-    level = {spec: row.statistic(perplexity) for spec, row in zip(specs, frame, strict=True)}
-    spread = {
-        spec: jackknife(row.statistic(entropy), LEVEL)
-        for spec, row in zip(specs, frame, strict=True)
-    }
+    frame = measure(cells, [perplexity.name, entropy.name], by, guard=guard, outputs=(0, n))
+    rows_of = dict(zip(specs, frame, strict=True))
+    level = {spec: row.statistic(perplexity) for spec, row in rows_of.items()}
+    spread = {spec: jackknife(row.statistic(entropy), LEVEL) for spec, row in rows_of.items()}
     base = next(one for one in sides if one.method.name == PLAIN)
     equal = _at_equal_entropy(ask, model, by, [one.chosen.sampler for one in sides], fresh)
     rows = []
@@ -194,8 +183,7 @@ def _at_equal_entropy(
         heated = [one.model_copy(update={"temperature": tau}) for one in settings]
         cells = _bench(ask, model, by, seed_of(seed, tau)).cells([(one, n) for one in heated])
         for one, cell in zip(settings, cells, strict=True):
-            table = token_table(cell, by)
-            columns = {name: values[:n] for name, values in table.columns.items()}
+            columns = {name: values[:n] for name, values in token_table(cell, by).columns.items()}
             pools.setdefault(one, []).append(Scored.of(columns))
     tokens = common_length([pool for some in pools.values() for pool in some])
     guard = evaluator_guard(ask.evaluator, tokens)
@@ -282,7 +270,7 @@ def _result(ask: Ask, rows: list[dict[str, Any]], guard: Guard) -> Result:
 
 
 def _draw(result: Result) -> Figure:
-    from strop.figures import BLUE, GREY, ORANGE, errors, legend_below, panels, tidy
+    from strop.figures import BLUE, GREY, ORANGE, errors, legend_below, panels
 
     rows = list(result.table.rows)
     names = list(dict.fromkeys(row["method"] for row in rows))
@@ -309,7 +297,6 @@ def _draw(result: Result) -> Figure:
     ):
         axes.plot([], [], "o", ms=3, color=colour, label=what)
     legend_below(figure, axes, 1)
-    tidy(axes)
     return figure
 
 
@@ -335,7 +322,6 @@ STUDY = Study(
     title="How much of each method's gain survives when the baseline is tuned, too?",
     about="Tune the plain sampler and every method of CHECKPOINT on the same number of outputs, "
     "and compare them on fresh ones, as published, and tuned at equal entropy.",
-    sources=Sources(("CHECKPOINT",), "As for `strop sample`.", (CHECKPOINT,)),
     parameters=(
         parameters.steps(16, smoke=(4,)),
         Parameter(
@@ -366,9 +352,7 @@ STUDY = Study(
         parameters.evaluator(),
         Parameter.count("length", "Tokens per output.", smoke=32, shown="its own"),
         parameters.SPAN,
-        *parameters.DRAWN,
-        parameters.DRY_RUN,
-        *parameters.ENGINE,
+        *parameters.MEASURED,
     ),
     run=_run,
     draw=_draw,

@@ -152,13 +152,20 @@ class Paged:
         return np.intersect1d(found[0], every), found[1]
 
     def _search(self, words: str) -> tuple[NDArray[np.int64], bool]:
+        import pyarrow.compute as pc
+
         found: list[int] = []
         end = time.monotonic() + SECONDS
         names = ["index", "text", *({"ids", "tokens"} & set(self._cell.columns()))]
         names = names if self._shown.as_ids else names[:2]
         for table in self._cell.rows(names, rows=ROWS):
-            texts = zip(table["index"].to_pylist(), self._texts(table), strict=True)
-            found += [number for number, text in texts if words in text.lower()]
+            if table["text"].null_count:  # no tokenizer was known
+                texts = zip(table["index"].to_pylist(), self._texts(table), strict=True)
+                found += [number for number, text in texts if words in text]
+            else:
+                how = pc.MatchSubstringOptions(words, ignore_case=True)
+                there = pc.call_function("match_substring", [table["text"]], how)
+                found += table["index"].filter(there).to_pylist()
             if time.monotonic() > end:
                 return np.array(found, np.int64), False
         return np.array(found, np.int64), True

@@ -37,7 +37,7 @@ from strop.page.player import player
 PAUSE = 1.0
 """Seconds between two looks at the folders, at least."""
 SOON = 1.0
-"""Seconds that a page is waited for; then the last one is shown, or one without numbers."""
+"""Seconds that a page is waited for; then the last one is shown, or what is under way alone."""
 SHARE = 10.0
 """How many times as long as a look takes nobody looks."""
 BEAT = 15.0
@@ -83,20 +83,16 @@ class Server:
         view = self._view(request)
         making = self._make(view)
         await asyncio.wait([making], timeout=SOON)
-        if making.done():
-            return HTMLResponse((await making).html)
-        first = await run_in_threadpool(self._viewer.first, view)
-        return HTMLResponse(first.html)
+        made = await making if making.done() else self._viewer.known(view)
+        if made is None:
+            return HTMLResponse(await run_in_threadpool(self._viewer.waiting, view))
+        return HTMLResponse(made.html)
 
     def _make(self, view: tuple[int, ...]) -> asyncio.Task[Made]:
         """The page of a view as it becomes ready, made once for all who wait for it."""
         if view not in self._making or self._making[view].done():
-
-            def made() -> Made:
-                self._viewer.look(view)
-                return self._viewer.made(view)
-
-            self._making[view] = asyncio.create_task(run_in_threadpool(made))
+            made = run_in_threadpool(self._viewer.prepared, view)
+            self._making[view] = asyncio.create_task(made)
         return self._making[view]
 
     async def _file(self, request: Request) -> Response:

@@ -30,6 +30,8 @@ from strop.version import __version__
 
 SHARE = 10.0
 """How many times as long as it took to make a page it is shown, while somebody is at work."""
+MANY = 2**12
+"""Outputs whose numbers take longer than somebody waits for a page."""
 LEAST = 3.0
 """Seconds that a page is shown at least while its folders change."""
 UNKNOWN = "version-of-the-page"
@@ -98,11 +100,11 @@ class Viewer:
     def index(self) -> str:
         """The page of all folders, of which one chooses."""
         self.look()
-        live = self.about(range(len(self.folders))) | {"index": True}
-        environment = Environment(loader=PackageLoader("strop.page"), autoescape=True)
-        return environment.get_template("index.html").render(
-            live=live, version=__version__, styles=STYLES, scripts=(SCRIPTS[0], LIVE)
-        )
+        return _announced(self.about(range(len(self.folders))) | {"index": True})
+
+    def waiting(self, numbers: tuple[int, ...]) -> str:
+        """What stands in the place of a page that is not ready."""
+        return _announced(self.about(numbers) | {"waiting": True})
 
     def made(self, numbers: tuple[int, ...]) -> Made:
         """The page of a view; one that is out of date is shown a little longer if it was dear."""
@@ -120,6 +122,14 @@ class Viewer:
             self._made[numbers] = new
             self._first.pop(numbers, None)
             return new
+
+    def prepared(self, numbers: tuple[int, ...]) -> Made:
+        """The page of a view as its folders are now; of many outputs one without numbers before."""
+        self.look(numbers)
+        outputs = sum(sum(self.details(i)["counts"].values()) for i in numbers)
+        if outputs > MANY and self.known(numbers) is None:
+            self.first(numbers)
+        return self.made(numbers)
 
     def first(self, numbers: tuple[int, ...]) -> Made:
         """What is shown of a view until its page was made once: all but the cells' numbers."""
@@ -218,3 +228,11 @@ class Viewer:
             except UserError:
                 continue
         return Report(name)
+
+
+def _announced(live: Mapping[str, Any]) -> str:
+    """A page of nothing but what is under way."""
+    environment = Environment(loader=PackageLoader("strop.page"), autoescape=True)
+    return environment.get_template("index.html").render(
+        live=live, version=__version__, styles=STYLES, scripts=(SCRIPTS[0], LIVE)
+    )

@@ -233,6 +233,7 @@
   listen(events, "changed", async (said) => {
     if (live.index || said.version === version) return;
     version = said.version;
-    await replaceParts();
+    if (live.waiting) location.reload();
+    else await replaceParts();
   });
 })();
