@@ -248,8 +248,8 @@ FAULTS = (
     Fault(
         "numbers leave the sandbox in another base",
         "tasks/inside/plain.py",
-        "return int(digits, 16)",
-        "return int(digits, 36)",
+        "lambda digits: int(digits, 16)",
+        "lambda digits: int(digits, 36)",
         ("tests/tasks/test_plain.py",),
     ),
     Fault(

@@ -96,7 +96,7 @@ def test_cells_without_prompts_keep_their_columns(tmp_path: Path) -> None:
     strop.draw.sample(model, SPEC, n=3, out=tmp_path)
     [cell] = Run.open(tmp_path).cells()
     names = pq.read_schema(cell.path / "outputs.parquet").names
-    assert names[-1] == "changed"
+    assert names[-3:] == ["changed", "chance", "earlier"]
     assert not (tmp_path / "prompts").exists()
     assert cell.prompts() is None
     assert "prompts" not in (tmp_path / "strop.json").read_text()

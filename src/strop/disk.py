@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import errno
 import fcntl
+import json
 import os
 import time
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import BinaryIO
+from typing import IO, Any, BinaryIO
 
 from strop.errors import UserError
 
@@ -101,6 +102,63 @@ def reading(path: Path) -> Iterator[None]:
             got=error.strerror,
             fix="check its owner and permissions",
         ) from error
+
+
+UTF16 = (b"\xff\xfe", b"\xfe\xff")
+
+
+def decoded(content: bytes, where: object) -> str:
+    """The text of some bytes, a mark at their beginning left out."""
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        got, encoding = f"byte 0x{content[error.start]:02x} at position {error.start}", "latin1"
+        if content.startswith(UTF16):
+            got, encoding = "the byte order mark of UTF-16", "utf-16"
+        fix = f"convert it, e.g. iconv -f {encoding} -t utf-8"
+        raise UserError("The text is not UTF-8.", where=where, got=got, fix=fix) from None
+
+
+def json_lines(
+    file: IO[bytes], source: object, expected: str, longest: int | None = None
+) -> Iterator[tuple[str, Any]]:
+    """Every JSON value of a file of one a line, and where it stands; blank lines are passed over.
+
+    `expected` is what a line may look like, `longest` how many bytes it may have.
+    """
+    size = -1 if longest is None else longest + 1
+    pieces = iter(lambda: file.readline(size), b"")
+    # bytes.splitlines knows \n, \r\n and \r only; str.splitlines would cut inside JSON strings.
+    lines = (line for piece in pieces for line in piece.splitlines())
+    for number, line in enumerate(lines, start=1):
+        where = f"{source}, line {number}"
+        if longest is not None and len(line) > longest:
+            raise UserError(
+                "The line is too long.",
+                where=where,
+                got=f"more than {longest:,} bytes, beginning {line[:40]!r}",
+                expected=expected,
+            )
+        text = decoded(line, where)
+        if not text.strip():
+            continue
+        try:
+            value = json.loads(text, object_pairs_hook=no_repeats)
+        except (ValueError, RecursionError) as error:
+            got = f"{error}; it begins {text[:60]!r}"
+            raise UserError(
+                "The line is not JSON.", where=where, got=got, expected=expected
+            ) from None
+        yield where, value
+
+
+def no_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """An object that says a thing twice says nothing."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        twice = next(name for i, (name, _) in enumerate(pairs) if name in dict(pairs[:i]))
+        raise ValueError(f"one object has the key {twice!r} twice")
+    return found
 
 
 @contextmanager

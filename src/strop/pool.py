@@ -23,6 +23,15 @@ as the mask. Called once for every round in which something changed.
 """
 
 
+TRACED = 8
+"""Outputs of a cell, the first ones, that keep what stood at their tokens before."""
+EARLIER = np.dtype(
+    [("round", np.int32), ("place", np.int32), ("token", np.int32), ("chance", np.float32)]
+)
+"""A value that another one took the place of: after which round it stood (0: from the start), at
+which token, and its chance."""
+
+
 @dataclass(slots=True)
 class Output:
     """One output, done. Not frozen: small targets make thousands at a time."""
@@ -41,6 +50,10 @@ class Output:
     """Decoded, where a tokenizer is known."""
     prompt: str | None = None
     """The id of the prompt that it answers, where there are prompts."""
+    chance: NDArray[np.float32] | None = None
+    """Per token, what the law of the clean token gave it when it came; NaN where nobody knows."""
+    earlier: NDArray[np.void] | None = None
+    """Values that others took the place of, by round (`EARLIER`); None where they are not kept."""
     pieces: tuple[str, ...] | None = None
     """The texts of the gaps that it fills, one by one; None where no tokenizer is known."""
     counts: dict[str, int] = field(default_factory=dict)
@@ -72,6 +85,10 @@ class Pool:
     """Per output, positions that are still masked."""
     changed: list[NDArray[np.int32]] = field(default_factory=list, compare=False)
     """Per output and token, the round after which it last changed; see `Output`."""
+    chance: list[NDArray[np.float32] | None] = field(default_factory=list, compare=False)
+    """Per output and token, how likely it was when it came; see `Output`."""
+    earlier: list[NDArray[np.void] | None] = field(default_factory=list, compare=False)
+    """Of the first outputs, what stood there before; see `Output`."""
     lengths: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
     """Per output, how many of its ids count: fewer than L where a prompt leaves less open than
     another does. The rest is `filler`."""
@@ -100,6 +117,8 @@ class Pool:
             seconds=np.array([one.seconds for one in outputs], np.float64),
             leftover_masks=np.array([one.leftover_masks for one in outputs], np.int64),
             changed=[one.changed for one in outputs],
+            chance=[one.chance for one in outputs],
+            earlier=[one.earlier for one in outputs],
             counts=counted(outputs, spec),
             provenance=provenance,
         )
@@ -125,6 +144,8 @@ class Pool:
             self.changed[i] if self.changed else np.zeros(0, np.int32),
             None if self.texts is None else self.texts[i],
             None if self.prompts is None else self.prompts[i],
+            chance=self.chance[i] if self.chance else None,
+            earlier=self.earlier[i] if self.earlier else None,
             counts={name: int(found[i]) for name, found in self.counts.items()},
         )
 

@@ -222,7 +222,7 @@ class Table:
         text = io.StringIO()
         writer = csv.DictWriter(text, self._heads(), lineterminator="\n")
         writer.writeheader()
-        writer.writerows(_flat(row) for row in self.rows)
+        writer.writerows(flat(row) for row in self.rows)
         return text.getvalue().encode()
 
     def _heads(self) -> list[str]:
@@ -230,7 +230,7 @@ class Table:
         found: dict[str, dict[str, None]] = {}
         for row in self.rows:
             for key, value in row.items():
-                found.setdefault(key, {}).update(dict.fromkeys(_flat({key: value})))
+                found.setdefault(key, {}).update(dict.fromkeys(flat({key: value})))
         return list(dict.fromkeys(name for names in found.values() for name in names))
 
     def markdown(self) -> str:
@@ -264,7 +264,7 @@ class Table:
         """The columns of `csv`, with their types."""
         import pyarrow as pa
 
-        rows = [_flat(row, safe=False) for row in self.rows]
+        rows = [flat(row, safe=False) for row in self.rows]
         columns = {}
         for name in self._heads():
             values = [row.get(name) for row in rows]
@@ -297,13 +297,14 @@ class Table:
         )
 
 
-def _flat(row: Mapping[str, Any], *, safe: bool = True) -> dict[str, Any]:
+def flat(row: Mapping[str, Any], *, safe: bool = True) -> dict[str, Any]:
+    """A number, or a text, by every name: of an interval `x` also `x_low` and `x_high`."""
     found: dict[str, Any] = {}
     for key, value in row.items():
         if isinstance(value, Interval):
             found |= {key: value.value, f"{key}_low": value.low, f"{key}_high": value.high}
         elif isinstance(value, Mapping):
-            found |= _flat({f"{key}_{name}": one for name, one in value.items()}, safe=safe)
+            found |= flat({f"{key}_{name}": one for name, one in value.items()}, safe=safe)
         else:
             found[key] = inert(value) if safe else value
     return found

@@ -23,6 +23,7 @@ from strop.groupeval.trust import (
     common,
     mode_agreement,
     rank_correlation,
+    repeat_noise,
     spearman,
 )
 from strop.groupeval.verdict import Grade, GroupVerdict
@@ -231,6 +232,15 @@ def test_agreement_of_a_judge_with_itself_renamed_and_with_chance() -> None:
     assert abs(told["alpha"]["quality"]) < 0.15
     assert abs(told["modes"][0]["adjusted_rand"]) < 0.1
     assert told["rank_correlations"][0]["geq"] is None  # one cell has no rank
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_what_either_judgment_calls_invalid_is_in_no_pair(first: bool) -> None:
+    good = [Grade(i, True, (1, 1, 1, 1), mode) for i, mode in enumerate("aabb")]
+    bad = [*good[:3], Grade(3, False, (0, 0, 0, 0), None)]
+    pair = [[GroupVerdict("c", 0, 0, tuple(one), "high")] for one in (good, bad)]
+    modes = repeat_noise(*(pair if first else pair[::-1]), modes=True)["modes"]
+    assert (modes["n_pairs"], modes["n_pairs_together_a"], modes["adjusted_rand"]) == (3, 1, 1)
 
 
 def _renamed(verdict: GroupVerdict, names: str) -> GroupVerdict:

@@ -16,6 +16,7 @@ from strop.errors import UserError
 from strop.groupeval import judge_run
 from strop.groupeval.offline import (
     SECOND,
+    linked,
     offline_client,
     offline_spec,
     reply,
@@ -56,8 +57,10 @@ def shuffled(text: str) -> str:
 TEXTS = [NEWS, RECIPE, LOOP, NOISE, "", shuffled(NEWS), NEWS, RECIPE.replace("cheese", "tofu")]
 
 
-def graded(texts: list[str], **options: Any) -> dict[str, dict[str, Any]]:
-    text = reply(texts, LABELS, PROFILE, options.pop("embed", None), **options)
+def graded(
+    texts: list[str], embed: Any = None, features: str = "ngrams"
+) -> dict[str, dict[str, Any]]:
+    text = reply(texts, LABELS, PROFILE, linked(embed, features))
     document = read_reply(text, LABELS, PROFILE)  # by the rules of every judge
     return {one["id"]: one for one in document["outputs"]}
 
@@ -182,5 +185,5 @@ def test_other_profiles_are_beyond_it() -> None:
 
 
 def test_the_reply_is_plain_json() -> None:
-    document = json.loads(reply(TEXTS, LABELS, PROFILE, None))
+    document = json.loads(reply(TEXTS, LABELS, PROFILE, linked(None, "ngrams")))
     assert set(document) == {"outputs", "confidence"}

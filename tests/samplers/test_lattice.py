@@ -292,6 +292,24 @@ def test_a_broken_bound_is_counted_and_drawn_class_by_class():
     assert set(np.unique(winner)) <= {0, 1, 2}
 
 
+def test_what_is_drawn_class_by_class_does_not_depend_on_the_other_rows():
+    lattice, stream, n = Lattice(), Stream(0, "alone"), 400
+    rng = np.random.default_rng(0)
+    where = Address(np.arange(n), np.zeros(n, np.int64), np.arange(n) % 5)
+    mask_weight = rng.uniform(0.001, 0.5, n).astype(np.float32)  # thresholds raised, and not
+    token_mass = rng.uniform(0.1, 0.9, n).astype(np.float32)
+    offers = lattice.offer(stream, where, token_mass, mask_weight)
+    waiting = offers[offers.open]
+    claimed = token_mass[offers.open, None] * rng.choice([0.05, 1.2], (len(waiting), 1))
+    tokens = claimed * rng.dirichlet(np.ones(6), len(waiting))
+    tokens[:, 2] = 0  # the mask's own column
+    weights = torch.from_numpy(tokens.astype(np.float32))
+    winner, broken = lattice.settle(waiting, weights, 2, stream)
+    assert 0 < broken < len(waiting)
+    for rows in np.array_split(rng.permutation(len(waiting)), 7):
+        assert (lattice.settle(waiting[rows], weights[rows], 2, stream)[0] == winner[rows]).all()
+
+
 @pytest.mark.parametrize("bits", [8, 16, 24])
 def test_bounds_hold_over_a_wide_range(bits):
     """The domination that the thinning needs, for random weights and thresholds."""

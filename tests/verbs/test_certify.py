@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import shutil
 import sys
 from pathlib import Path
@@ -16,6 +17,7 @@ from called import Called
 from strop.assets import ROOT, embedded_path
 from strop.denoisers import load_model
 from strop.errors import UserError
+from strop.stats.interval import Interval
 from strop.verbs import certify, paper
 from strop.verbs.certify import FEW, FOLDER, chosen, published
 
@@ -89,6 +91,24 @@ def test_another_evaluator_is_found(call: Called, tmp_path: Path) -> None:
     told = result(tmp_path / "out")["tables"]["files"]["rows"]
     files = {row["what"]: row["verdict"] for row in told}
     assert files["evaluator"] == files["SHA-256 of the evaluator"] == "differs"
+
+
+def test_a_gap_has_the_noise_of_both_sides() -> None:
+    """Printed numbers by their outputs and digits, those of a card by their errors."""
+    own = Interval(100.0, 100 / 1.1, 110.0, n=64)
+    printed = certify._gap("perplexity", own, {"perplexity": 120.0, "outputs": 16})
+    assert printed is not None
+    assert printed.value == pytest.approx(-math.log(1.2))
+    rounding = 0.05 / 120 / math.sqrt(3)
+    assert printed.theirs == pytest.approx(math.hypot(2 * printed.own, rounding))
+    told = {"perplexity": 120.0, "perplexity_error": 0.03, "entropy_error": 0.2, "outputs": 16}
+    stored = certify._gap("perplexity", own, told)
+    assert stored is not None
+    assert (stored.theirs, stored.own) == (0.03, printed.own)
+    level = Interval(4.0, 3.9, 4.1, n=64)
+    entropy = certify._gap("entropy", level, {**told, "entropy": 4.5})
+    assert entropy is not None
+    assert (entropy.value, entropy.theirs) == (-0.5, 0.2)
 
 
 def test_a_directory_is_no_public_name(call: Called, tmp_path: Path) -> None:

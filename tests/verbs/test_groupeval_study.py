@@ -50,6 +50,7 @@ def test_mdlm_panel_says_what_the_paper_says() -> None:
     assert [counts["intervals_above_zero"], 20] == claims["intervals_excluding_zero"]
     saved = step_savings(panel)
     assert (saved["geq_higher"], saved["of"]) == (5, 5)
+    assert saved["judges"]["GPT-OSS"]["geq"] == [5.15, 5.99]  # standard at 1,024, sharpened at 256
     pairs = judge_correlations(panel, judges=printed.settings["first_judges"])["pairs"]
     for score in ("geq", "ged"):
         found = [pair[score] for pair in pairs]

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from matplotlib.figure import Figure
 from pydantic import ValidationError
 
 from strop.errors import UserError
@@ -380,3 +381,21 @@ def test_a_row_of_the_comparison_has_its_own_model_s_numbers():
     assert row("DUO", sharp)["paper"] is None
     causal = SamplerSpec(name="autoregressive", steps=0)
     assert row("GPT-2", causal)["paper"] == 31.3
+
+
+def test_the_panel_of_judged_pools_goes_from_open_to_filled_by_one_judge():
+    """Of a language model if one judged; what an entropy falls from is open."""
+    level = {"entropy_standard": 5.7, "entropy_sharpened": 5.3, "steps": 16}
+    model = {**level, "judge": "gpt-oss", "geq_standard": 4.0, "geq_sharpened": 5.0}
+    model |= {"ged_standard": 6.0, "ged_sharpened": 7.5}
+    counting = {**model, "judge": "offline-v2/counts", "geq_standard": 1.0, "ged_sharpened": None}
+    axes = Figure().subplots()
+    cross_model._judged_on(axes, [counting, model])
+    drawn = {
+        (float(line.get_xdata()[0]), float(line.get_ydata()[0])): line.get_markerfacecolor()
+        for line in axes.lines
+        if len(line.get_xdata())
+    }
+    assert {place for place, fill in drawn.items() if fill == "white"} == {(5.7, 4.0), (5.7, 6.0)}
+    assert {place for place, fill in drawn.items() if fill != "white"} == {(5.3, 5.0), (5.3, 7.5)}
+    assert axes.xaxis_inverted()

@@ -99,9 +99,12 @@ def test_numbers_are_those_of_the_contexts(checkpoint, rows, tmp_path):
         )
         for d in range(2)
     ]
-    for estimator in ("masked", "target"):
+    means = {k: np.mean([getattr(one, k) for one in draws], axis=0) for k in ("masked", "target")}
+    apart = {k: np.stack([one[:, 1], one[:, 0] - one[:, 1]]).var(1) for k, one in means.items()}
+    for estimator, values in means.items():
         row = next(r for r in result["losses"] if r["steps"] == 8 and r["estimator"] == estimator)
-        values = np.mean([getattr(one, estimator) for one in draws], axis=0)
+        ratios = [row["variance_ratio"], row["contrast_variance_ratio"]]
+        assert ratios == pytest.approx((apart["target"] / apart["masked"]).tolist())
         for k, at in enumerate(row["temperatures"]):
             loss = at["loss"]
             assert loss["value"] == pytest.approx(values[:, k].mean(), abs=1e-12)

@@ -7,7 +7,7 @@ import os
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, TypedDict, Unpack
 
 import torch
 
@@ -88,26 +88,20 @@ class LoadRecipe:
 _SHARED = "strop.denoisers.load:load_transformer"
 
 
-def load_denoiser(
-    source: str | os.PathLike[str],
-    *,
-    revision: str | None = None,
-    weights: Literal["ema", "raw"] | None = None,
-    family: str | None = None,
-    device: str = "auto",
-    dtype: str = "auto",
-    load: Mapping[str, Any] | None = None,
-) -> Denoiser:
+class LoadArguments(TypedDict, total=False):
+    """What `load_model` may be told besides the source."""
+
+    revision: str | None
+    weights: Literal["ema", "raw"] | None
+    family: str | None
+    device: str
+    dtype: str
+    load: Mapping[str, Any] | None
+
+
+def load_denoiser(source: str | os.PathLike[str], **arguments: Unpack[LoadArguments]) -> Denoiser:
     """Load a masked denoiser; the arguments are those of `load_model`."""
-    model = load_model(
-        source,
-        revision=revision,
-        weights=weights,
-        family=family,
-        device=device,
-        dtype=dtype,
-        load=load,
-    )
+    model = load_model(source, **arguments)
     if not isinstance(model, Denoiser):
         raise UserError(
             "The checkpoint is no masked denoiser.",

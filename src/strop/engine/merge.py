@@ -118,6 +118,7 @@ def _take_scores(cell: Cell, there: Cell) -> None:
             _refuse_other_scores(cell, table, known)
         if not np.isin(table.index, [] if known is None else known.index).all():
             there.add_scores(table.metric, {"index": table.index, **table.columns})
+            there.add_words(table.metric, {**cell.words(table.metric), **there.words(table.metric)})
 
 
 ROUNDING = 2.0**-7

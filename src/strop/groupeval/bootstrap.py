@@ -220,7 +220,12 @@ def score(
         elif judgments.by_prompt:
             scores = score_by_prompt(cell, planned)
         else:
-            scores = _scored(cell, planned, judgments.modes, shared, seed, told)
+            scores = _scored(cell, planned, judgments.modes)
+            if judgments.modes:
+                drawn = replicate(cell, shared, seed=seed, told=told)
+                # Where most replicates lie; no interval of a value, which may be outside.
+                ends = np.quantile(drawn, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
+                scores["ged_weight_sensitivity"] = ends.tolist()
         document[name] = {**scores, "failures": dict(failed.get(name, {}))}
         if not judgments.modes:
             document[name]["ged_bounds"] = None
@@ -235,26 +240,14 @@ def score(
     }
 
 
-def _scored(
-    cell: JudgedCell,
-    planned: PlannedGroups,
-    modes: bool,
-    shared: dict[int, Any],
-    seed: int,
-    told: Callable[[int], None],
-) -> dict[str, Any]:
-    diversity, sensitivity, quality = None, None, geq_of(cell)
-    if modes:
-        diversity = ged(cell)
-        drawn = replicate(cell, shared, seed=seed, told=told)
-        # Where most replicates lie; no interval of a value, which may be outside.
-        sensitivity = np.quantile(drawn, [(1 - LEVEL) / 2, (1 + LEVEL) / 2]).tolist()
+def _scored(cell: JudgedCell, planned: PlannedGroups, modes: bool) -> dict[str, Any]:
+    diversity, quality = ged(cell) if modes else None, geq_of(cell)
     return {
         "geq": quality.interval(),
         "geq_interval_mind": mind(cell),
         "geq_variance": None if quality.variance is None else quality.parts,
         "ged": diversity,
-        "ged_weight_sensitivity": sensitivity,
+        "ged_weight_sensitivity": None,
         "group_size": cell.size,
         **counted(cell, planned),
         **diagnose(cell, modes=modes),

@@ -16,9 +16,9 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
-from strop.disk import reading
+from strop.disk import decoded, reading
 from strop.errors import UserError, refuse_half_characters
-from strop.groupeval.lines import Row, decoded, read_lines
+from strop.groupeval.lines import Row, read_lines
 from strop.groupeval.plan import Source
 from strop.groupeval.profile import Profile
 from strop.store import Cell, Run
@@ -312,13 +312,12 @@ def _prompts(cell: Cell, outputs: int) -> list[str] | None:
     kept = cell.prompts()
     if kept is None or None in kept.pieces:
         return None
-    return [_given(kept.pieces_of(i) or ()) for i in range(outputs)]
-
-
-def _given(pieces: Sequence[str | int]) -> str:
-    """A prompt in words: gaps as `[[12]]`, but not the one behind it, where the answer is."""
-    shown = pieces[:-1] if pieces and isinstance(pieces[-1], int) else pieces
-    return "".join(one if isinstance(one, str) else f"[[{one}]]" for one in shown)
+    prompts = []
+    for pieces in (kept.pieces_of(i) or () for i in range(outputs)):
+        # In words: gaps as `[[12]]`, but not the one behind it, where the answer is.
+        shown = pieces[:-1] if pieces and isinstance(pieces[-1], int) else pieces
+        prompts.append("".join(p if isinstance(p, str) else f"[[{p}]]" for p in shown))
+    return prompts
 
 
 def _spelled(settings: Mapping[str, object]) -> str:

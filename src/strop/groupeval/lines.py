@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
+from io import BytesIO
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import IO, Any, TypeVar
 
 from pydantic import ConfigDict, ValidationError
 
-from strop.disk import reading
+from strop.disk import json_lines, reading
 from strop.errors import UserError
 
 Row = tuple[dict[str, Any], str]
@@ -24,54 +25,27 @@ F = TypeVar("F")
 def read_lines(path: str | Path, expected: str) -> list[Row]:
     """Every object of a file; `expected` is what a line may look like."""
     try:
-        with reading(Path(path)):
-            content = Path(path).read_bytes()
+        with reading(Path(path)), open(path, "rb") as file:
+            return _objects(file, str(path), expected)
     except FileNotFoundError:
         raise UserError("There is no such file.", where=path, expected=expected) from None
-    return parse_lines(content, str(path), expected)
 
 
 def parse_lines(content: bytes, source: str, expected: str) -> list[Row]:
     """The same of what a file holds; `source` is what the complaints call it."""
-    # bytes.splitlines knows \n, \r\n and \r only; str.splitlines would cut inside JSON strings.
-    lines = enumerate(content.splitlines(), start=1)
-    rows = ((line, f"{source}, line {number}") for number, line in lines if line.strip())
-    return [(_object(line, where, expected), where) for line, where in rows]
+    return _objects(BytesIO(content), source, expected)
 
 
-def _object(line: bytes, where: str, expected: str) -> dict[str, Any]:
-    try:
-        row = json.loads(decoded(line, where), object_pairs_hook=no_repeats)
-    except (ValueError, RecursionError) as error:
-        got = f"{error}; it begins {line[:60].decode(errors='replace')!r}"
-        raise UserError("The line is not JSON.", where=where, got=got, expected=expected) from None
-    if not isinstance(row, dict):
-        got = json.dumps(row)[:SHOWN]
-        raise UserError(
-            "The line is not a JSON object.", where=where, got=got, expected=expected
-        ) from None
-    return row
-
-
-def no_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """An object that says a thing twice says nothing."""
-    names = [name for name, _ in pairs]
-    if len(set(names)) < len(names):
-        raise ValueError("a key stands twice in one object")
-    return dict(pairs)
-
-
-def decoded(content: bytes, where: object) -> str:
-    """The text of some bytes, a mark at their beginning left out."""
-    try:
-        return content.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise UserError(
-            "The text is not UTF-8.",
-            where=where,
-            got=f"byte 0x{content[error.start]:02x} at position {error.start}",
-            fix="convert it, e.g. iconv -f latin1 -t utf-8",
-        ) from None
+def _objects(file: IO[bytes], source: str, expected: str) -> list[Row]:
+    rows: list[Row] = []
+    for where, row in json_lines(file, source, expected):
+        if not isinstance(row, dict):
+            got = json.dumps(row)[:SHOWN]
+            raise UserError(
+                "The line is not a JSON object.", where=where, got=got, expected=expected
+            )
+        rows.append((row, where))
+    return rows
 
 
 def formed(

@@ -114,8 +114,8 @@ def offline_client(spec: JudgeSpec, profile: Profile, embed: Embed | None = None
 
     def answer(labels: Sequence[str], texts: Sequence[str], task: str | None) -> str:
         graded = [_answer(text, profile, task or "") for text in texts] if for_answers else None
-        sort = _second(task, embed) if by_content else _first(embed, features)
-        return reply(texts, labels, profile, graded=graded, sort=sort)
+        sort = _second(task, embed) if by_content else linked(embed, features)
+        return reply(texts, labels, profile, sort, graded)
 
     return answer
 
@@ -124,7 +124,8 @@ Sort = Callable[[list[str]], tuple[list[str], list[bool], str]]
 """From valid texts to their modes, whether each is a hybrid, and the confidence."""
 
 
-def _first(embed: Embed | None, features: str) -> Sort:
+def linked(embed: Embed | None, features: str) -> Sort:
+    """As offline-v1 sorts: by average linkage and a threshold."""
     vectors = ngrams if embed is None else partial(_pieces, embed=embed)
     return lambda plain: sort_modes(vectors(plain), THRESHOLD[features])
 
@@ -150,15 +151,13 @@ def reply(
     texts: Sequence[str],
     labels: Sequence[str],
     profile: Profile,
-    embed: Embed | None = None,
-    features: str = "ngrams",
+    sort: Sort,
     graded: Sequence[Mapping[str, int] | None] | None = None,
-    sort: Sort | None = None,
 ) -> str:
     """The answer to one sheet, as JSON of the frozen schema.
 
     `graded` has the grades of each text, None of one that is invalid; left out, those of texts
-    without an instruction are counted here. Modes are those of `sort`, by default linked.
+    without an instruction are counted here. Modes are those of `sort`.
     """
     parts = [documents(text, profile) for text in texts]
     graded = [_graded(one) for one in parts] if graded is None else graded
@@ -166,7 +165,7 @@ def reply(
     plain = ["\n".join(parts[i]) for i in valid]
     modes, hybrids, confidence = [], [], "high"
     if plain:
-        modes, hybrids, confidence = (sort or _first(embed, features))(plain)
+        modes, hybrids, confidence = sort(plain)
     place = {i: k for k, i in enumerate(valid)}
     outputs = [
         {

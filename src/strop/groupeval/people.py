@@ -95,18 +95,16 @@ def _limited(groups: list[RatedGroup], limit: int | None) -> list[RatedGroup]:
     return [groups[i] for i in sorted(i for *_, i in order[:limit])]
 
 
-def _name(value: Any) -> Any:
-    """A number names a context or a task as well."""
-    return str(value) if type(value) in (int, float) else value
-
-
 def _quality(grade: Any) -> Any:
     """GEQ's scale for four grades of 0, 1 or 2."""
     four = isinstance(grade, list) and len(grade) == 4 and all(one in (0, 1, 2) for one in grade)
     return 10 * sum(grade) / 8 if four else grade
 
 
-Name = Annotated[str | None, BeforeValidator(_name)]
+# A number names a context or a task as well.
+Name = Annotated[
+    str | None, BeforeValidator(lambda one: str(one) if type(one) in (int, float) else one)
+]
 Label = Annotated[
     Literal["low", "high"] | None,
     BeforeValidator(lambda one: one.lower() if isinstance(one, str) else one),

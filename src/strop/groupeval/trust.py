@@ -55,6 +55,11 @@ def reliability(series: Series, *, seed: int = 0) -> dict[str, Any]:
     """All four reports about one judge."""
     first = series.verdicts()
     repeats = [series.verdicts(repeat=r) for r in range(1, series.repeats)]
+    lengths = {}
+    for name, cell in by_cell(first).items():
+        texts = series.texts(name)
+        sizes = [float(len(texts[index])) for index in cell.outputs]
+        lengths[name] = {"n_outputs": len(sizes), "spearman": spearman(sizes, [*cell.per_output])}
     return {
         "judge": series.judge.document(),
         "n_groups": len(first),
@@ -70,10 +75,7 @@ def reliability(series: Series, *, seed: int = 0) -> dict[str, Any]:
         ),
         "n_controls_asked": len(series.plan.controls),
         "positions": position_effect(_rows(series), seed=seed),
-        "lengths": {
-            name: length_effect(cell.outputs, cell.per_output, series.texts(name))
-            for name, cell in by_cell(first).items()
-        },
+        "lengths": lengths,
     }
 
 
@@ -150,14 +152,6 @@ def position_effect(rows: Floats, *, seed: int = 0) -> dict[str, Any] | None:
 
 def _spread(centred: Floats) -> float:
     return float((centred.mean(axis=0) ** 2).sum())
-
-
-def length_effect(
-    outputs: Sequence[int], quality_of: Floats, texts: Sequence[str]
-) -> dict[str, Any]:
-    """Rank correlation of length and quality over the outputs of one cell."""
-    lengths = [float(len(texts[index])) for index in outputs]
-    return {"n_outputs": len(outputs), "spearman": spearman(lengths, list(quality_of))}
 
 
 def _rows(series: Series) -> Floats:

@@ -42,8 +42,8 @@ from strop.groupeval.trust import adjusted_rand, alpha, position_effect, spearma
 from strop.groupeval.verdict import GroupVerdict, NoVerdict, grade_of, read_reply
 from strop.rng import derive_seed
 from strop.spec.measure import JudgeSpec
-from strop.stats.interval import Interval
 from strop.stats.resample import of_replicates, resamples
+from strop.table import flat
 
 Floats = NDArray[np.float64]
 REPLICATES = 2000
@@ -260,17 +260,6 @@ def weighted_kappa(a: Floats, b: Floats) -> float | None:
     return None if chance == 0 else 1 - float(((a - b) ** 2).mean()) / chance
 
 
-def plain_numbers(found: Mapping[str, Any]) -> dict[str, Any]:
-    """Intervals as `name`, `name_low`, `name_high`: what a program reads first is a number."""
-    flat: dict[str, Any] = {}
-    for name, value in found.items():
-        if isinstance(value, Interval):
-            flat |= {name: value.value, f"{name}_low": value.low, f"{name}_high": value.high}
-        else:
-            flat[name] = value
-    return flat
-
-
 # ---------------------------------------------------------------- the card
 
 CARDS = ROOT / "cards"
@@ -404,8 +393,8 @@ def make_card(
         "profile": profile.name,
         "profile_sha256": profile.hash,
         "data": data,
-        "agreement": {name: plain_numbers(one) for name, one in validated["tasks"].items()},
-        "means": {name: plain_numbers(one) for name, one in validated["means"].items()},
+        "agreement": {name: flat(one, safe=False) for name, one in validated["tasks"].items()},
+        "means": {name: flat(one, safe=False) for name, one in validated["means"].items()},
         "n_groups_asked": asked,
         "without_a_verdict": (asked - answered) / asked if asked else None,
         **more,

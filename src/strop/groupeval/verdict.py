@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
-from strop.groupeval.lines import no_repeats
+from strop.disk import no_repeats
 from strop.groupeval.profile import SCHEMA, Profile
 
 if TYPE_CHECKING:

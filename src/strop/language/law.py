@@ -112,20 +112,16 @@ class Language:
         def value(k: int) -> NDArray[np.intp]:
             if k not in values:
                 prior, given = grammar.latents[k].prior, grammar.latents[k].given
-                law = (
-                    np.broadcast_to(prior, (n, len(prior)))
-                    if given is None
-                    else prior[value(given)]
-                )
+                law = prior[None] if given is None else prior[value(given)]
+                law = np.broadcast_to(law, (n, law.shape[1]))
                 values[k] = _pick(law, stream.uniform(rows, 0, k, 0))
             return values[k]
 
         laws = np.empty((n, self.length), np.int64)
         for s, segment in enumerate(grammar.segments):
+            count = len(segment.variants)
             share = segment.share[(slice(None), *(value(k) for k in segment.scope))]
-            share = np.broadcast_to(
-                share.T.reshape(-1, len(segment.variants)), (n, len(segment.variants))
-            )
+            share = np.broadcast_to(share.T.reshape(-1, count), (n, count))
             wording = _pick(share, stream.uniform(rows, 1, s, 0))
             for w, variant in enumerate(segment.variants):
                 here = np.flatnonzero(wording == w)
@@ -137,7 +133,8 @@ class Language:
         ids = laws
         for c, law in enumerate(grammar.classes.values()):
             here = np.nonzero(laws == self.mask_id + c)
-            ids[here] = _find(np.cumsum(law), choice[here])
+            sums = np.cumsum(law)
+            ids[here] = np.searchsorted(sums, choice[here] * sums[-1], side="right")
         text, position = np.nonzero(typo)
         ids[typo] = (stream.uniform(text, 3, position, 0) * self.mask_id).astype(np.int64)
         return ids
@@ -147,7 +144,10 @@ class Language:
     def log_p(self, ids: ArrayLike) -> NDArray[np.float64]:
         """log P(text), in nats; of partly masked ids, of what is visible."""
         found, single = self._checked(ids)
-        logs = [self._forward(some)[0] for some in self._batches(found)]
+        logs = [
+            np.broadcast_to(self.elimination.total(self._factors(some)[0])[0], (len(some),))
+            for some in self._batches(found)
+        ]
         return _unpacked(np.concatenate(logs), single)
 
     def predictive(self, ids: ArrayLike) -> NDArray[np.float64]:
@@ -328,10 +328,6 @@ class Language:
             wordings.append(chances)
         return tables, wordings
 
-    def _forward(self, ids: Ids) -> tuple[Table, list[Table]]:
-        total, conditionals = self.elimination.total(self._factors(ids)[0])
-        return np.broadcast_to(total, (len(ids),)), conditionals
-
     def _part_shares(self, ids: Ids, *, alone: bool = False) -> NDArray[np.float64]:
         """The posterior of every part, [parts, texts]."""
         tables, wordings = self._factors(ids)
@@ -486,10 +482,6 @@ def _pick(laws: NDArray[np.float64], uniform: NDArray[np.float64]) -> NDArray[np
     """One value per row of laws."""
     sums = np.cumsum(laws, axis=1)
     return (uniform[:, None] * sums[:, -1:] >= sums).sum(1)
-
-
-def _find(sums: NDArray[np.float64], uniform: NDArray[np.float64]) -> NDArray[np.intp]:
-    return np.searchsorted(sums, uniform * sums[-1], side="right")
 
 
 def _unpacked(values: NDArray, single: bool) -> NDArray:

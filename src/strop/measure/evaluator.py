@@ -77,7 +77,10 @@ def load_evaluator(
         context=_context(files, network),
         prefix=_prefix(tokenizer),
     )
-    source = files.name if files.revision is None else f"{files.name}@{files.revision}"
+    source, whole = f"{files.name}@{files.revision}", files.name
+    if files.revision is None:
+        own = Path(name).expanduser().is_dir()
+        source, whole = files.name, str(files.directory.resolve()) if own else os.fspath(name)
     return Evaluator(
         spec=spec,
         source=source,
@@ -86,15 +89,8 @@ def load_evaluator(
         device=place,
         end_of_text=tokenizer.get_vocab().get(END_OF_TEXT, tokenizer.eos_token_id),
         sliced=place.type == "meta" or head_comes_apart(network, place),
-        recipe=_recipe(os.fspath(name), files, kind),
+        recipe=EvaluatorRecipe(whole, files.revision, kind),
     )
-
-
-def _recipe(name: str, files: _Files, dtype: str) -> EvaluatorRecipe:
-    if files.revision is not None:
-        return EvaluatorRecipe(files.name, files.revision, dtype)
-    whole = str(files.directory.resolve()) if Path(name).expanduser().is_dir() else name
-    return EvaluatorRecipe(whole, None, dtype)
 
 
 def check_evaluator(recipe: EvaluatorRecipe, spec: EvaluatorSpec) -> None:

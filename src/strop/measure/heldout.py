@@ -12,9 +12,9 @@ gives as many rows of `length` tokens as it has.
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Iterator
 from dataclasses import dataclass
+from io import BytesIO
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from strop import assets
-from strop.disk import reading
+from strop.disk import decoded, json_lines, reading
 from strop.errors import UserError
 
 PLAIN = ".txt"
@@ -140,19 +140,7 @@ def _records(path: Path) -> Iterator[tuple[str, Any]]:
     if path.suffix.lower() == PLAIN:
         yield from _documents(path, content)
         return
-    for number, line in enumerate(content.split(b"\n"), start=1):
-        if not line.strip():
-            continue
-        where = f"{path}, line {number}"
-        try:
-            yield where, json.loads(line)
-        except (ValueError, RecursionError) as error:
-            raise UserError(
-                "A held-out row is not JSON.",
-                where=where,
-                got=str(error)[:100],
-                expected='one object per line, e.g. {"text": "Once upon a time ..."}',
-            ) from None
+    yield from json_lines(BytesIO(content), path, '{"text": "Once upon a time ..."}')
 
 
 def _documents(path: Path, content: bytes) -> Iterator[tuple[str, Any]]:
@@ -161,10 +149,7 @@ def _documents(path: Path, content: bytes) -> Iterator[tuple[str, Any]]:
     ends = [number for number, line in enumerate(lines) if line.strip() == SEPARATOR]
     for first, end in zip([0, *(one + 1 for one in ends)], [*ends, len(lines)], strict=True):
         where = f"{path}, line {first + 1}"
-        try:
-            text = b"".join(lines[first:end]).decode().strip()
-        except UnicodeDecodeError as error:
-            raise UserError("The held-out text is not UTF-8.", where=where, got=error) from None
+        text = decoded(b"".join(lines[first:end]), where).strip()
         if text:
             yield where, {"text": text}
 

@@ -40,7 +40,7 @@ from strop.served.address import notes_on
 from strop.spec.measure import MetricSpec
 from strop.store import KINDS, Cell, Mark, Run, read_mark, study_result
 from strop.store.documents import RESULT
-from strop.store.tables import CHANGED, token_ids
+from strop.store.tables import BEFORE, CHANCE, CHANGED, token_ids
 from strop.tasks.outcome import OWNER
 from strop.tasks.tables import draw as draw_accuracies
 from strop.training.curve import METRICS
@@ -257,7 +257,7 @@ def _held_out(measured: Measured, cell: Cell, run: Run) -> str:
 
 
 def _shown(measured: Measured, cell: Cell, run: Run, label: str, outputs: int) -> Shown:
-    columns = [name for name in cell.columns() if name != CHANGED]
+    columns = [name for name in cell.columns() if name not in (CHANGED, CHANCE, BEFORE)]
     table = next(cell.rows(columns, rows=max(1, outputs))).slice(0, outputs)
     index, texts = table["index"].to_pylist(), table["text"].to_pylist()
     as_ids = None in texts

@@ -175,6 +175,10 @@ def task_answers(path: Path) -> dict[str, Any] | None:
                 "response": encodable(answer.response)[:LONGEST],
                 "answers": {k: v and encodable(v)[:LONGEST] for k, v in answer.answers.items()},
                 "outcomes": dict(answer.outcomes),
+                "said": {
+                    k: {kind: encodable(text)[:LONGEST] for kind, text in said.items()}
+                    for k, said in answer.said.items()
+                },
             }
             for answer in answers
         ]

@@ -33,6 +33,7 @@ from strop.page.tables import (
     pool_table,
     rows_of,
 )
+from strop.pool import TRACED
 from strop.spec.generator import OperatingPoint
 from strop.stats.interval import value_of
 from strop.table import Table
@@ -363,6 +364,7 @@ def _html(
     return environment.get_template("page.html").render(
         **words,
         live=live,
+        traced=TRACED,
         packs=[] if live else [packed(rows_of(cell, columns)[:keep]) for cell in report.cells],
         styles=STYLES,
         scripts=(*SCRIPTS, LIVE),

@@ -1,12 +1,13 @@
 """How outputs came about, token by token: what the page's player plays, from what a run keeps.
 
-Of every token a run keeps the round after which it last changed. Which tokens a sampler revised on
-the way, and how likely each was, is not kept, and nothing here invents it.
+Of every token a run keeps the round after which it last changed, and how likely it was then; of
+the first outputs also what stood there before. What is not kept is not invented here.
 """
 
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 from pathlib import Path
@@ -16,7 +17,7 @@ from strop.assets import EMBEDDED, embedded_path
 from strop.records.record import FAMILIES
 from strop.store import Cell, Run
 from strop.store.prompts import KeptPrompts
-from strop.store.tables import CHANGED
+from strop.store.tables import BEFORE, CHANCE, CHANGED
 
 if TYPE_CHECKING:
     from strop.language import Language
@@ -67,12 +68,38 @@ def _played(
         "index": row["index"],
         "tokens": [f" {one}" for one in ids] if words is None else words(ids),
         "changed": changed,
+        "chance": row[CHANCE] and [_number(one) for one in row[CHANCE][:count]],
+        "earlier": _earlier(row[BEFORE], ids, known.get("mask_id"), words),
         "rounds": max(changed, default=0),
         "noise": "mask" if family is None else family.noise,
         "block": next((int(known[name]) for name in BLOCKS if known.get(name)), None),
         "given": _given(kept, row["index"]),
         "wrong": None if language is None else _wrong(language, row["text"], len(ids)),
     }
+
+
+def _number(chance: float) -> float | None:
+    return None if math.isnan(chance) else float(f"{chance:.3g}")
+
+
+def _earlier(
+    found: list[dict[str, Any]] | None, ids: list[int], mask: int | None, words: Tokens | None
+) -> list[list[Any]] | None:
+    """What stood before: round, place, text (None: masked again) and chance."""
+
+    def told(token: int, place: int) -> str | None:
+        if token == mask:
+            return None
+        if words is None:
+            return f" {token}"
+        return words([ids[0], token])[1] if place else words([token])[0]
+
+    if found is None:
+        return None
+    return [
+        [one["round"], one["place"], told(one["token"], one["place"]), _number(one[CHANCE])]
+        for one in found
+    ]
 
 
 def _given(kept: KeptPrompts | None, index: int) -> list[list[Any]]:

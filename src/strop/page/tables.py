@@ -86,8 +86,8 @@ def _series(
     found = numbers or {"cells": {}}
     rows = [_row(one, mine, cells) for one, mine in found["cells"].items()]
     columns = ANSWERS if judgments.by_prompt else COLUMNS
-    if not any(row.get(COPIED.name) is not None for row in rows):
-        columns = tuple(one for one in columns if one != COPIED)
+    there = {name for row in rows for name, value in row.items() if value is not None}
+    columns = tuple(one for one in columns if one.name in there) if rows else columns
     from strop.groupeval.validation import card_of, card_words
 
     who = judgments.judge

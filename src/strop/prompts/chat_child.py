@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import signal
 import sys
+from contextlib import suppress
 from functools import lru_cache
 from typing import Any, NoReturn
 
@@ -31,27 +32,16 @@ def _compiled(source: str) -> Any:
     environment = ImmutableSandboxedEnvironment(
         trim_blocks=True, lstrip_blocks=True, extensions=[GenerationTag, loopcontrols]
     )
-    environment.filters["tojson"] = _to_json
+    # Jinja's own escapes what matters in HTML; a prompt is not a page.
+    environment.filters["tojson"] = lambda value, indent=None, **_: json.dumps(
+        value, ensure_ascii=False, indent=indent
+    )
     environment.globals["raise_exception"] = _refuse
     return environment.from_string(source)
 
 
-def _to_json(value: Any, indent: int | None = None, **_: Any) -> str:
-    # Jinja's own escapes what matters in HTML; a prompt is not a page.
-    return json.dumps(value, ensure_ascii=False, indent=indent)
-
-
 def _refuse(message: str) -> NoReturn:
     raise ValueError(message)
-
-
-def _limit(memory: int) -> None:
-    try:
-        import resource
-
-        resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
-    except (ImportError, OSError, ValueError):  # not on every system; time is bounded all the same
-        pass
 
 
 def _answer(request: dict[str, Any], most: int) -> dict[str, str]:
@@ -69,7 +59,10 @@ def main() -> None:
     path, memory, seconds, most = json.loads(sys.argv[1])
     sys.path[:] = path
     _compiled("")  # what Jinja itself takes does not count as the template's
-    _limit(memory)
+    with suppress(ImportError, OSError, ValueError):  # not everywhere; time is bounded all the same
+        import resource
+
+        resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
     for line in sys.stdin.buffer:
         # Who asked may be gone: then nobody else ends a template without an end.
         signal.setitimer(signal.ITIMER_REAL, 2 * seconds)

@@ -11,15 +11,15 @@ a gap, `\\\[[12]]` a backslash and the text `[[12]]`. Everywhere else they are t
 
 from __future__ import annotations
 
-import json
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from numbers import Integral
 from pathlib import Path
 from typing import Any, Literal
 
 from strop.bounds import MOST_LENGTH
+from strop.disk import json_lines
 from strop.errors import UserError, refuse_half_characters, unknown_name
 from strop.prompts.chat import ChatTemplate
 from strop.spec.value import shown
@@ -28,7 +28,6 @@ FIELDS = ("prompt", "ids", "id", "reference")
 LONGEST_LINE = 2**24
 """Bytes of a line, 16 MiB: beyond, the file is hardly one of prompts."""
 _ROW = '{"prompt": "..."} or {"ids": [...]}'
-_UTF16 = (b"\xff\xfe", b"\xfe\xff")
 
 
 @dataclass(frozen=True)
@@ -58,7 +57,15 @@ class PromptSet:
     @classmethod
     def read(cls, path: str | Path) -> PromptSet:
         """Read a file of one JSON object per line; blank lines are passed over."""
-        return cls._from(_rows_of(Path(path)), str(path))
+        try:
+            with open(path, "rb") as file:
+                return cls._from(json_lines(file, path, _ROW, LONGEST_LINE), str(path))
+        except FileNotFoundError:
+            raise UserError("There is no such file.", where=path, fix="check the path") from None
+        except OSError as error:
+            raise UserError(
+                "The file of prompts cannot be read.", where=path, got=error.strerror or error
+            ) from error
 
     @classmethod
     def of(cls, rows: Iterable[str | Mapping[str, Any]]) -> PromptSet:
@@ -87,73 +94,6 @@ class PromptSet:
         return cls(prompts, source)
 
 
-# Lines
-
-
-def _rows_of(path: Path) -> Iterator[tuple[str, Any]]:
-    for number, line in enumerate(_lines(path), start=1):
-        place = f"{path}, line {number}"
-        if number == 1 and line.startswith(_UTF16):
-            raise _not_utf8(place, "the byte order mark of UTF-16", "utf-16")
-        try:
-            text = line.decode("utf-8-sig" if number == 1 else "utf-8")
-        except UnicodeDecodeError as error:
-            byte = f"byte 0x{line[error.start]:02x} at position {error.start} of the line"
-            raise _not_utf8(place, byte, "latin1") from None
-        if text.strip():
-            yield place, _json(text, place)
-
-
-def _lines(path: Path) -> Iterator[bytes]:
-    try:
-        with path.open("rb") as file:
-            # Two arguments: call until b"" comes.
-            for line in iter(lambda: file.readline(LONGEST_LINE + 1), b""):
-                if len(line) > LONGEST_LINE:
-                    raise UserError(
-                        "A line of the file is too long to be a prompt.",
-                        where=path,
-                        got=f"more than {LONGEST_LINE:,} bytes, beginning {line[:40]!r}",
-                        expected="one JSON object per line",
-                    )
-                yield line
-    except FileNotFoundError:
-        raise UserError("There is no such file.", where=path, fix="check the path") from None
-    except OSError as error:
-        raise UserError(
-            "The file of prompts cannot be read.", where=path, got=error.strerror or error
-        ) from error
-
-
-def _not_utf8(place: str, got: str, encoding: str) -> UserError:
-    return UserError(
-        "The file of prompts is not UTF-8.",
-        where=place,
-        got=got,
-        fix=f"convert it, e.g. iconv -f {encoding} -t utf-8",
-    )
-
-
-def _json(text: str, place: str) -> Any:
-    try:
-        return json.loads(text, object_pairs_hook=lambda pairs: _object(pairs, place))
-    except (ValueError, RecursionError) as error:
-        raise UserError(
-            "The line is not JSON.",
-            where=place,
-            got=str(error)[:120],
-            expected=f"one object per line: {_ROW}",
-        ) from None
-
-
-def _object(pairs: list[tuple[str, Any]], place: str) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        twice = next(name for i, (name, _) in enumerate(pairs) if name in dict(pairs[:i]))
-        raise UserError(f"The row has the field {twice!r} twice.", where=place)
-    return found
-
-
 # Rows
 
 
@@ -172,20 +112,18 @@ def _prompt(row: Any, number: int, place: str) -> Prompt:
             got="the fields " + ", ".join(map(repr, row)) if row else "an empty object",
             expected=_ROW,
         )
-    reference = row.get("reference")
+    reference, name = row.get("reference"), row.get("id")
+    if isinstance(name, Integral) and not isinstance(name, bool):
+        name = str(name)
+    else:
+        name = str(number) if name is None else _text(name, "id", place)
     return Prompt(
-        id=_name(row.get("id"), number, place),
+        id=name,
         text=_text(row["prompt"], "prompt", place) if given == ["prompt"] else None,
         ids=_ids(row["ids"], place) if given == ["ids"] else None,
         reference=None if reference is None else _text(reference, "reference", place),
         place=place,
     )
-
-
-def _name(value: Any, number: int, place: str) -> str:
-    if isinstance(value, Integral) and not isinstance(value, bool):
-        return str(value)
-    return str(number) if value is None else _text(value, "id", place)
 
 
 def _text(value: Any, name: str, place: str) -> str:
@@ -322,24 +260,23 @@ class Shots:
     @classmethod
     def of(cls, examples: PromptSet, format: str = FORMAT) -> Shots:
         """Take the rows of a file that have both a text and a reference."""
-        return cls(tuple(_example(row) for row in examples.prompts), format)
+        pairs = []
+        for row in examples.prompts:
+            if row.text is None or row.reference is None:
+                missing = "text" if row.text is None else "reference"
+                raise UserError(
+                    f"A worked example has no {missing}.",
+                    where=row.place,
+                    expected='{"prompt": "...", "reference": "..."}',
+                )
+            pairs.append((row.text, row.reference))
+        return cls(tuple(pairs), format)
 
     def around(self) -> tuple[str, str]:
         """What stands before and after the question."""
         start, middle, end = _FIELD.split(self.format)[::2]
         shown = (start + prompt + middle + answer + end for prompt, answer in self.examples)
         return "".join(shown) + start, middle.rstrip(" \t")
-
-
-def _example(row: Prompt) -> tuple[str, str]:
-    if row.text is None or row.reference is None:
-        missing = "text" if row.text is None else "reference"
-        raise UserError(
-            f"A worked example has no {missing}.",
-            where=row.place,
-            expected='{"prompt": "...", "reference": "..."}',
-        )
-    return row.text, row.reference
 
 
 @dataclass(frozen=True)

@@ -20,6 +20,7 @@ from strop.prompts.canvas import Canvases
 from strop.records.record import SAMPLERS, default_sampler
 from strop.registry import resolve
 from strop.rng import derive_seed
+from strop.samplers.machinery.categorical import Normalisers
 from strop.samplers.machinery.dense import DenseRun, DenseSampler
 from strop.samplers.machinery.packed import FastDraw, FastSampler
 from strop.samplers.machinery.start import by_shape, reveal_grid
@@ -127,9 +128,9 @@ def _dense_group(
     grid = reveal_grid(spec)
     run = DenseRun(model, spec, grid, numbers, length, on_step, canvases, generator=generator)
     sampler: DenseSampler = resolve(SAMPLERS[spec.name].form("dense"))
-    ids = sampler(run).cpu().numpy()  # waits
+    kept = Normalisers().fetched(sampler(run), run.trace.chance)
     shared = np.full(run.batch, run.calls + run.judge_calls)
-    return list(run.done(ids, shared if run.row_calls is None else run.row_calls))
+    return list(run.done(*kept, shared if run.row_calls is None else run.row_calls))
 
 
 def fast(

@@ -47,7 +47,7 @@ from torch import Tensor
 from strop.denoisers.device import Floats, Numbers, upload
 from strop.rng import Stream, unit53
 from strop.samplers.machinery.addressed import settled
-from strop.samplers.machinery.categorical import invert, shaped
+from strop.samplers.machinery.categorical import invert, shaped, share
 from strop.samplers.machinery.dense import DenseRun
 from strop.samplers.machinery.lattice import (
     CLOCK_SLACK,
@@ -233,7 +233,9 @@ class RevealFirst(_Dated):
         """Every row is revealed, and nobody has to know what came out."""
         heat = packed.heat(rows.slot)
         clean = shaped(logits, packed.denoiser.mask_id, packed.spec, packed.confirm, heat)
-        return invert(clean, self._numbers[rows.there])
+        token = invert(clean, self._numbers[rows.there])
+        packed.chance = share(clean, token)
+        return token
 
 
 class LatticeRace(_Dated):
@@ -266,7 +268,7 @@ class LatticeRace(_Dated):
         mass = self._token[at.round]
         score, points, numbers = self._score[cell], self._points[cell], self._numbers[cell]
         offers = Offers(at, score, *levels(score, mass), points, numbers)
-        token = settled(self._lattice, offers, law, mass, mask_id, self._stream)
+        token, packed.chance = settled(self._lattice, offers, law, mass, mask_id, self._stream)
         out = np.flatnonzero(token == mask_id)
         if out.size:
             slot, position = rows.slot[out], rows.position[out]

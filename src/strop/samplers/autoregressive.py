@@ -25,19 +25,21 @@ from torch import Tensor
 from strop.denoisers.base import CausalModel, refuse_infinite
 from strop.denoisers.device import Numbers, upload
 from strop.samplers.machinery.addressed import Weights, addressed
-from strop.samplers.machinery.categorical import Confirm, shaped
+from strop.samplers.machinery.categorical import Confirm, log_share, shaped
 from strop.samplers.machinery.dense import DenseRun
 from strop.samplers.machinery.lockstep import LockstepRun, lockstep
 
-Choose = Callable[[Tensor, int], Numbers]
-"""(log-probabilities [B, V + 1] with nothing in the last column, position) -> tokens [B]."""
+Choose = Callable[[Tensor, int], tuple[Numbers, Tensor]]
+"""(log-probabilities [B, V + 1] with nothing in the last column, position) -> tokens [B], and how
+likely each was."""
 
 
 def dense(run: DenseRun) -> Tensor:
     """One number per token of the vocabulary and draw, from the batch's generator."""
 
-    def choose(clean: Tensor, position: int) -> Numbers:  # noqa: ARG001
-        return run.draw(clean[:, :-1].to(run.dtype).exp()).cpu().numpy()  # waits
+    def choose(clean: Tensor, position: int) -> tuple[Numbers, Tensor]:  # noqa: ARG001
+        token = run.draw(clean[:, :-1].to(run.dtype).exp())
+        return token.cpu().numpy(), log_share(clean, token)  # waits
 
     run.calls = run.length - _given(run)
     return _left_to_right(run, run.batch, choose)
@@ -49,7 +51,7 @@ def fast(run: LockstepRun) -> Tensor:
     draws, slots = addressed(run.spec.precision, run.stream), np.arange(len(run.outputs))
     certain, nobody = Weights.certain(len(slots)), run.denoiser.vocab_size
 
-    def choose(clean: Tensor, position: int) -> Numbers:
+    def choose(clean: Tensor, position: int) -> tuple[Numbers, Tensor]:
         where = run.address(slots, 0, np.full_like(slots, position))  # one round
         return draws.draw(clean, where, certain, nobody)
 
@@ -74,7 +76,8 @@ def _left_to_right(
         read = position
         # The shared code rules a mask out: give it an empty column.
         padded = torch.nn.functional.pad(scores, (0, 1))
-        token = choose(shaped(padded, model.vocab_size, run.spec, confirm), position)
+        token, chance = choose(shaped(padded, model.vocab_size, run.spec, confirm), position)
         ids[:, position] = upload(token, model.device)
         run.note(position - first, slots, np.full(batch, position), token)
+        run.trace.chance[:, position] = chance.float()
     return ids

@@ -240,6 +240,7 @@ def fast(run: LockstepRun) -> Tensor:
     while len(waiting):
         if tries == MOST_TRIES:
             raise gave_up(run.denoiser.source)
+        run.trace.forget(waiting)
         canvas = _filled(run, ids, waiting, tries)
         run.calls[waiting] += canvas.calls
         ids[upload(waiting, ids.device)] = canvas.ids
@@ -276,6 +277,7 @@ def _telling(run: LockstepRun, rows: Numbers) -> Watch:
     def watch(canvas: BlockState, changed: Truths) -> None:
         row, position = np.nonzero(changed)
         run.note(canvas.calls[row] - 1, rows[row], position, canvas.tokens[row, position])
+        run.trace.chance[upload(rows, canvas.ids.device)] = canvas.chance
 
     return watch
 

@@ -22,7 +22,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from strop.denoisers.base import BlockDenoiser
-from strop.denoisers.device import Numbers, upload
+from strop.denoisers.device import Numbers, upload, upload_rows
 from strop.errors import UserError
 from strop.records.block_decoders import ALIASES
 from strop.records.record import SAMPLERS
@@ -122,7 +122,7 @@ def dense(run: DenseRun) -> Tensor:
     parts = [slice(0, run.batch)] if together else [slice(i, i + 1) for i in range(run.batch)]
     for part in parts:
         text = PublicText(denoiser, ids[part, : _prompt(run, part)], run.generator)
-        text.told = _noting(run, part)
+        text.told = _noting(run, part, text)
         found = code(text, _options(kind, run, block, ids.shape[1] - text.size, own(run)))
         if run.spec.name.startswith("llada2"):  # they return the response alone
             found = torch.cat([text.prompt, found], 1)
@@ -156,7 +156,7 @@ def _prompt(run: DenseRun, part: slice) -> int:
     return size
 
 
-def _noting(run: DenseRun, part: slice) -> Callable[[Tensor], None]:
+def _noting(run: DenseRun, part: slice, text: PublicText) -> Callable[[Tensor], None]:
     """Tell the trace what a call changed."""
     length = run.begin.open.shape[1]
     before = run.begin.ids(run.denoiser.mask_id)[part].numpy().copy()
@@ -169,6 +169,12 @@ def _noting(run: DenseRun, part: slice) -> Callable[[Tensor], None]:
         row, column = np.nonzero((now != old) & run.begin.open[part, : now.shape[1]])
         run.note(calls, row + part.start, column, now[row, column])
         old[:], calls = now, calls + 1
+        if text.chance is None:
+            return
+        start, chance = text.chance
+        mine = np.flatnonzero((column >= start) & (column < start + chance.shape[1]))
+        at = upload_rows(chance.device, row[mine], column[mine] - start)
+        run.know(row[mine] + part.start, column[mine], chance[at])
 
     return told
 

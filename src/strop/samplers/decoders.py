@@ -142,8 +142,10 @@ def telling(run: DenseRun | LockstepRun) -> Watch:
     """Rounds are network calls: the order in which a pool keeps when tokens came."""
 
     def watch(canvas: BlockState, changed: Truths) -> None:
-        slot, position = np.nonzero(changed[:, : run.begin.open.shape[1]])
+        width = run.begin.open.shape[1]
+        slot, position = np.nonzero(changed[:, :width])
         run.note(canvas.calls[slot] - 1, slot, position, canvas.tokens[slot, position])
+        run.trace.chance.copy_(canvas.chance[:, :width])
 
     return watch
 

@@ -22,7 +22,7 @@ offered.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import cast
+from typing import NamedTuple, cast
 
 import numpy as np
 import torch
@@ -35,7 +35,13 @@ from strop.rng import Stream
 from strop.samplers.analytic import analytic_weights, score_of
 from strop.samplers.machinery import lattice
 from strop.samplers.machinery.addressed import Weights, addressed
-from strop.samplers.machinery.categorical import any_log_probs, clean_log_probs, invert, race
+from strop.samplers.machinery.categorical import (
+    any_log_probs,
+    clean_log_probs,
+    invert,
+    log_share,
+    race,
+)
 from strop.samplers.machinery.dense import DenseRun
 from strop.samplers.machinery.lattice import Address
 from strop.samplers.machinery.lockstep import LockstepRun, lockstep
@@ -121,7 +127,8 @@ def _guided(run: DenseRun) -> Tensor:
 
 def _weights(run: DenseRun, logits: Tensor, t: Tensor, s: Tensor) -> Tensor:
     mask_id = run.denoiser.mask_id
-    return _offered(offers(logits, mask_id, run.spec).to(run.dtype).exp(), t, s, mask_id)
+    run.clean = offers(logits, mask_id, run.spec)
+    return _offered(run.clean.to(run.dtype).exp(), t, s, mask_id)
 
 
 def _offered(tokens: Tensor, t: Tensor, s: Tensor, mask_id: int) -> Tensor:
@@ -173,8 +180,8 @@ def _finish(run: DenseRun, ids: Tensor) -> Tensor:
     spec, mask_id = run.spec, run.denoiser.mask_id
     fill: Callable[[Tensor, Tensor], Tensor]
     fill = run.fill_greedily if spec.finish == "greedy" else run.fill_by_draw
-    clean = clean_log_probs(logits, mask_id, spec.temperature, spec.top_p)
-    return run.step(ids, fill(ids, clean))
+    run.clean = clean_log_probs(logits, mask_id, spec.temperature, spec.top_p)
+    return run.step(ids, fill(ids, run.clean))
 
 
 def _literal_finish(run: DenseRun, ids: Tensor) -> Tensor:
@@ -198,25 +205,27 @@ def _base_log_probs(run: DenseRun, ids: Tensor) -> Tensor:
     denoiser = cast(DiDi, run.denoiser)
     run.calls += 1
     if denoiser.base is not None:
-        return all_log_probs(denoiser.base, ids, None)
-    blank = torch.zeros((*ids.shape, denoiser.vocab_size), device=ids.device)
-    return carry_over(subs(blank, denoiser.mask_id), ids, denoiser.mask_id)
+        run.clean = all_log_probs(denoiser.base, ids, None)
+    else:
+        blank = torch.zeros((*ids.shape, denoiser.vocab_size), device=ids.device)
+        run.clean = carry_over(subs(blank, denoiser.mask_id), ids, denoiser.mask_id)
+    return run.clean
 
 
 @lockstep
 def fast_ancestral(run: LockstepRun) -> Tensor:
     """The student alone."""
-    ids, tokens = run.start(), run.begin.ids(run.denoiser.mask_id).numpy()
+    state = Going.begin(run)
     for k, t in enumerate(run.grid.t):
-        draws, masked = CandidateOffers(run, k), _masked(run, tokens)
+        draws, masked = CandidateOffers(run, k), _masked(run, state)
         offered = masked & draws.opened()
         slots = np.flatnonzero(offered.any(1))
         if slots.size:
-            before, blank = tokens.copy(), bool(masked[slots].all())
-            hidden = run.hidden(ids, slots, sigma(t), blank=blank)
-            _reveal(run, ids, tokens, hidden, slots, offered, draws)
-            _note(run, tokens, k, before)
-    return _fast_finish(run, ids, tokens)
+            before, blank = state.tokens.copy(), bool(masked[slots].all())
+            hidden = run.hidden(state.ids, slots, sigma(t), blank=blank)
+            _reveal(run, state, hidden, slots, offered, draws)
+            _note(run, state, k, before)
+    return _fast_finish(run, state)
 
 
 @lockstep
@@ -224,25 +233,54 @@ def fast_guided(run: LockstepRun) -> Tensor:
     """Tilting, then re-ranking, then the student's own finish."""
     strengths = tilt_strengths(run.spec)
     cast(DiDi, run.denoiser).discriminator  # noqa: B018  told before any work is done
-    ids, tokens = run.start(), run.begin.ids(run.denoiser.mask_id).numpy()
+    state = Going.begin(run)
     for k in range(run.grid.updates):
-        before = tokens.copy()
+        before = state.tokens.copy()
         if k < len(strengths):
-            _tilted(run, ids, tokens, k, strengths[k])
+            _tilted(run, state, k, strengths[k])
         else:
-            _reranked(run, ids, tokens, k)
-        _note(run, tokens, k, before)
-    return _fast_finish(run, ids, tokens)
+            _reranked(run, state, k)
+        _note(run, state, k, before)
+    return _fast_finish(run, state)
 
 
-def _masked(run: LockstepRun, tokens: Numbers) -> Truths:
-    return tokens == run.denoiser.mask_id
+class Going(NamedTuple):
+    """Sequences under way, or one way in which they may go on: [B, L] each."""
+
+    ids: Tensor
+    tokens: Numbers
+    """The same on the host."""
+    chance: Tensor
+    """How likely each token was when it came."""
+
+    @classmethod
+    def begin(cls, run: LockstepRun) -> Going:
+        """Masks, and what is given."""
+        ids = run.begin.ids(run.denoiser.mask_id).numpy()
+        return cls(run.start(), ids, torch.full_like(run.trace.chance, torch.nan))
+
+    def copy(self) -> Going:
+        """One that may change by itself."""
+        return Going(self.ids.clone(), self.tokens.copy(), self.chance.clone())
+
+    def put(
+        self, run: LockstepRun, token: Numbers, chance: Tensor, slot: Numbers, position: Numbers
+    ) -> None:
+        """Write tokens, and how likely they were."""
+        run.put(self.ids, slot, position, token)
+        self.tokens[slot, position] = token
+        self.chance[upload_rows(self.ids.device, slot, position)] = chance.float()
 
 
-def _note(run: LockstepRun, tokens: Numbers, k: int, before: Numbers) -> None:
-    slot, position = np.nonzero(tokens != before)
+def _masked(run: LockstepRun, state: Going) -> Truths:
+    return state.tokens == run.denoiser.mask_id
+
+
+def _note(run: LockstepRun, state: Going, k: int, before: Numbers) -> None:
+    slot, position = np.nonzero(state.tokens != before)
     if slot.size:
-        run.note(k, slot, position, tokens[slot, position])
+        run.note(k, slot, position, state.tokens[slot, position])
+        run.trace.chance.copy_(state.chance)
 
 
 class CandidateOffers:
@@ -260,8 +298,8 @@ class CandidateOffers:
         slot, position = np.nonzero(np.ones((len(self._run.outputs), self._run.length), bool))
         return self._draws.opened(*self._at(slot, position)).reshape(-1, self._run.length)
 
-    def settle(self, logits: Tensor, slot: Numbers, position: Numbers) -> Numbers:
-        """A token at every offered row, or the mask."""
+    def settle(self, logits: Tensor, slot: Numbers, position: Numbers) -> tuple[Numbers, Tensor]:
+        """A token at every offered row, or the mask; and how likely it was."""
         mask_id = self._run.denoiser.mask_id
         shares = offers(logits, mask_id, self._run.spec)
         return self._draws.draw(shares, *self._at(slot, position), mask_id)
@@ -273,29 +311,27 @@ class CandidateOffers:
 
 def _reveal(
     run: LockstepRun,
-    ids: Tensor,
-    tokens: Numbers,
+    state: Going,
     hidden: Tensor,
     slots: Numbers,
     offered: Truths,
     draws: CandidateOffers,
     tilt: tuple[float, Tensor] | None = None,
 ) -> None:
-    """Settle the offers of `slots`, whose states are given, in `ids` and on the host."""
+    """Settle the offers of `slots`, whose hidden states are given."""
     where, position = np.nonzero(offered[slots])
     for part, logits in run.rows(hidden, where, position):
         if tilt is not None:
             strength, slopes = tilt
-            at = upload_rows(ids.device, where[part], position[part])
+            at = upload_rows(state.ids.device, where[part], position[part])
             logits = logits + strength * _slope_at(run, logits, slopes[at[0], at[1]])
         slot = slots[where[part]]
-        token = draws.settle(logits, slot, position[part])
-        run.put(ids, slot, position[part], token)
-        tokens[slot, position[part]] = token
+        token, chance = draws.settle(logits, slot, position[part])
+        state.put(run, token, chance, slot, position[part])
 
 
-def _tilted(run: LockstepRun, ids: Tensor, tokens: Numbers, k: int, strength: float) -> None:
-    draws, masked = CandidateOffers(run, k), _masked(run, tokens)
+def _tilted(run: LockstepRun, state: Going, k: int, strength: float) -> None:
+    draws, masked, ids = CandidateOffers(run, k), _masked(run, state), state.ids
     offered = masked & draws.opened()
     slots = np.flatnonzero(offered.any(1))
     if not slots.size:
@@ -313,7 +349,7 @@ def _tilted(run: LockstepRun, ids: Tensor, tokens: Numbers, k: int, strength: fl
     run.calls[slots] += 1
     levels = run.upload(np.full(len(slots), level.numpy()))
     slopes = judge.gradient(embedded, mine == denoiser.mask_id, levels, denoiser.dtype)
-    _reveal(run, ids, tokens, hidden, slots, offered, draws, (strength, slopes))
+    _reveal(run, state, hidden, slots, offered, draws, (strength, slopes))
 
 
 def _slope_at(run: LockstepRun, logits: Tensor, slope: Tensor) -> Tensor:
@@ -323,23 +359,23 @@ def _slope_at(run: LockstepRun, logits: Tensor, slope: Tensor) -> Tensor:
     return (shares * (pull - (shares * pull).sum(-1, keepdim=True))).clamp_(-1, 1)
 
 
-def _reranked(run: LockstepRun, ids: Tensor, tokens: Numbers, k: int) -> None:
-    count, masked = int(run.spec.settings["candidates"]), _masked(run, tokens)
+def _reranked(run: LockstepRun, state: Going, k: int) -> None:
+    count, masked = int(run.spec.settings["candidates"]), _masked(run, state)
     draws = [CandidateOffers(run, k, candidate) for candidate in range(count)]
     offered = [masked & one.opened() for one in draws]
     slots = np.flatnonzero(np.any([one.any(1) for one in offered], axis=0))
     if not slots.size:
         return
-    hidden = run.hidden(ids, slots, sigma(run.grid.t[k]), blank=bool(masked[slots].all()))
-    futures = [(ids.clone(), tokens.copy()) for _ in range(count)]
-    for one, where, (its_ids, its_tokens) in zip(draws, offered, futures, strict=True):
-        _reveal(run, its_ids, its_tokens, hidden, slots, where, one)
-    chosen = _choice(run, slots, k, [future for future, _ in futures])
-    for candidate, (its_ids, its_tokens) in enumerate(futures):
+    hidden = run.hidden(state.ids, slots, sigma(run.grid.t[k]), blank=bool(masked[slots].all()))
+    futures = [state.copy() for _ in range(count)]
+    for one, where, future in zip(draws, offered, futures, strict=True):
+        _reveal(run, future, hidden, slots, where, one)
+    chosen = _choice(run, slots, k, [future.ids for future in futures])
+    for candidate, future in enumerate(futures):
         won = slots[chosen == candidate]
         rows = run.upload(won)
-        ids[rows] = its_ids[rows]
-        tokens[won] = its_tokens[won]
+        state.ids[rows], state.chance[rows] = future.ids[rows], future.chance[rows]
+        state.tokens[won] = future.tokens[won]
 
 
 def _choice(run: LockstepRun, slots: Numbers, k: int, futures: list[Tensor]) -> Numbers:
@@ -362,9 +398,10 @@ def _choice(run: LockstepRun, slots: Numbers, k: int, futures: list[Tensor]) -> 
     return invert(rewards.double().log_softmax(-1), torch.from_numpy(u[:, 0])).numpy()
 
 
-def _fast_finish(run: LockstepRun, ids: Tensor, tokens: Numbers) -> Tensor:
+def _fast_finish(run: LockstepRun, state: Going) -> Tensor:
     """The student fills what is left, the mask ruled out."""
-    spec, masked, before = run.spec, _masked(run, tokens), tokens.copy()
+    spec, ids = run.spec, state.ids
+    masked, before = _masked(run, state), state.tokens.copy()
     slots = np.flatnonzero(masked.any(1))
     if spec.finish == "none" or not slots.size:
         return ids
@@ -376,14 +413,16 @@ def _fast_finish(run: LockstepRun, ids: Tensor, tokens: Numbers) -> Tensor:
     at = run.address(slots[where], last, position)
     for part, logits in run.rows(hidden, where, position):
         if spec.finish == "greedy":
+            law = clean_log_probs(
+                logits.clone(), mask_id, spec.temperature, spec.top_p, confirm=run.confirm
+            )
             best = clean_log_probs(logits, mask_id, 0, 1, confirm=run.confirm).argmax(-1)
-            token = best.cpu().numpy()  # waits
+            token, chance = best.cpu().numpy(), log_share(law, best)  # waits
         else:
             clean = clean_log_probs(
                 logits, mask_id, spec.temperature, spec.top_p, confirm=run.confirm
             )
-            token = draws.draw(clean, at.at(part), certain.at(part), mask_id)
-        run.put(ids, slots[where[part]], position[part], token)
-        tokens[slots[where[part]], position[part]] = token
-    _note(run, tokens, last, before)
+            token, chance = draws.draw(clean, at.at(part), certain.at(part), mask_id)
+        state.put(run, token, chance, slots[where[part]], position[part])
+    _note(run, state, last, before)
     return ids

@@ -29,6 +29,7 @@ from strop.errors import UserError
 from strop.records.record import Precision
 from strop.rng import Stream
 from strop.samplers.machinery.addressed import ExactDraw, Weights, addressed
+from strop.samplers.machinery.categorical import log_share
 from strop.samplers.machinery.dense import DenseRun
 from strop.samplers.machinery.lattice import Address
 from strop.samplers.machinery.lockstep import LockstepRun, lockstep
@@ -38,8 +39,8 @@ from strop.spec.value import Cooling
 Watch = Callable[["OpenCanvas", Tensor, Tensor], None]
 """Told after every decoder call: what was made of it, what was read and where draws were accepted,
 both [R, C]."""
-Told = Callable[[Numbers, int, Tensor], None]
-"""Told after every decoder call: the sequences of a canvas, its number, what would come out."""
+Told = Callable[[Numbers, int, "OpenCanvas"], None]
+"""Told after every decoder call: the sequences of a canvas, its number, and what became of it."""
 
 
 @dataclass(frozen=True)
@@ -135,10 +136,10 @@ class AddressedCanvasDraws:
         law = logits.flatten(0, 1).log_softmax(-1)
         where = self._where(rows, canvas, call, logits.shape[1])
         if isinstance(self._draws, ExactDraw):
-            return self._draws.tokens(law, where).view(logits.shape[:2])
+            return self._draws.tokens(law, where)[0].view(logits.shape[:2])
         empty = torch.nn.functional.pad(law, (0, 1), value=NEG_INFINITY)  # a mask that nobody has
         certain = Weights.certain(len(law))
-        drawn = self._draws.draw(empty, where, certain, self.vocab_size)
+        drawn, _ = self._draws.draw(empty, where, certain, self.vocab_size)
         return upload(drawn, logits.device).view(logits.shape[:2])
 
     def _where(self, rows: Numbers, canvas: int, call: int, size: int) -> Address:
@@ -160,6 +161,8 @@ class OpenCanvas:
     done: Tensor
     history: Tensor
     """[k, B, C], the best tokens of the last calls; -1: none yet."""
+    chance: Tensor
+    """How likely the last call made what would come out, at its temperature."""
     before: Tensor | None = None
     """The tempered scores of the last call."""
 
@@ -167,8 +170,9 @@ class OpenCanvas:
     def start(cls, ids: Tensor, stability: int) -> OpenCanvas:
         """Noise, and nothing known."""
         history = torch.full((stability, *ids.shape), -1, device=ids.device)
+        done = torch.zeros(len(ids), dtype=torch.bool, device=ids.device)
         return cls(
-            ids, ids, ids, torch.zeros(len(ids), dtype=torch.bool, device=ids.device), history
+            ids, ids, ids, done, history, torch.full(ids.shape, torch.nan, device=ids.device)
         )
 
 
@@ -255,7 +259,7 @@ class Writing:
             self._count(rows[here])
             self._call(state, memory, rows[here], self._up(here), number, step)
             if self.told is not None:
-                self.told(rows, number, state.out)
+                self.told(rows, number, state)
             if bool(state.done.all()):  # waits
                 break
         return state.out
@@ -285,6 +289,8 @@ class Writing:
         state.ids = state.ids.index_put((at,), following[going])
         out = {"best": best, "drawn": drawn[going], "canvas": following[going]}[rule.emit]
         state.out = state.out.index_put((at,), out)
+        chance = log_share(logits[going], out)
+        state.chance = state.chance.index_put((at,), chance.to(state.chance.dtype))
         state.best = state.best.index_put((at,), best)
         logits = logits.to(self.denoiser.dtype)
         if state.before is None:
@@ -422,12 +428,14 @@ def _telling(run: DenseRun | LockstepRun, writing: Writing, prompt: int, length:
     size = writing.canvas_length
     last = np.full((len(writing.text), length), -1)
 
-    def told(rows: Numbers, number: int, out: Tensor) -> None:
+    def told(rows: Numbers, number: int, state: OpenCanvas) -> None:
         columns = np.arange(number * size, min((number + 1) * size, length))
-        now = out.cpu().numpy()[:, : len(columns)]  # waits
+        now = state.out.cpu().numpy()[:, : len(columns)]  # waits
         row, column = np.nonzero(last[rows][:, columns] != now)
         slot, token, position = rows[row], now[row, column], columns[column]
         last[slot, position] = token
         run.note(writing.calls[slot] - 1, slot, position + prompt, token)
+        at = upload(rows, state.out.device)[:, None], upload(columns + prompt, state.out.device)
+        run.trace.chance[at] = state.chance[:, : len(columns)]
 
     return told

@@ -28,7 +28,7 @@ import torch
 from torch import Tensor
 
 from strop.denoisers.device import Numbers, brought
-from strop.samplers.machinery.categorical import any_log_probs, invert
+from strop.samplers.machinery.categorical import any_log_probs, invert, log_share
 from strop.samplers.machinery.dense import DenseRun
 from strop.samplers.machinery.lockstep import LockstepRun, lockstep
 from strop.samplers.machinery.start import alpha_of, neighbouring
@@ -47,6 +47,8 @@ def ancestral(run: DenseRun) -> Tensor:
     source = run.generator
     ids = torch.randint(run.denoiser.vocab_size, shape, generator=source, device=source.device)
     ids = run.begin.hold(brought(ids, run.denoiser.device))
+    everywhere = np.nonzero(run.begin.open)
+    run.trace.begun(everywhere, ids.cpu().numpy()[everywhere])  # waits
     for t, s in zip(run.grid.t, run.grid.s, strict=True):
         drawn = run.draw(_posterior(run, ids, alpha_of(t), alpha_of(s)))
         ids = run.step(ids, run.begin.hold(drawn))
@@ -61,7 +63,9 @@ def ancestral(run: DenseRun) -> Tensor:
 
 
 def _prediction(run: DenseRun, ids: Tensor, alpha: Tensor) -> Tensor:
-    return any_log_probs(run.logits(ids, -alpha.log()), run.spec.temperature, run.spec.top_p)
+    logits = run.logits(ids, -alpha.log())
+    run.clean = any_log_probs(logits, run.spec.temperature, run.spec.top_p)
+    return run.clean
 
 
 def _posterior(run: DenseRun, ids: Tensor, alpha_t: Tensor, alpha_s: Tensor) -> Tensor:
@@ -85,6 +89,7 @@ def fast(run: LockstepRun) -> Tensor:
     first = _anything(run, run.uniform(everywhere[0], 0, everywhere[1], START))
     tokens = run.begin.ids(0).numpy()
     tokens[everywhere] = first
+    run.trace.begun(everywhere, first)
     ids = run.upload(tokens.copy())
     times = [*zip(grid.t, alpha_of(grid.s), strict=True), (grid.last, torch.ones(()))]
     for k, (t, after) in enumerate(times):
@@ -117,6 +122,7 @@ def _update(
     hidden = run.hidden(ids, slots, sigma)
     after = tokens[slot, position]
     before = run.upload(tokens[slot, position])
+    chance = []
     for part, logits in run.rows(hidden, where, position):
         log_probs = any_log_probs(logits, run.spec.temperature, run.spec.top_p)
         here = slot[part], k, position[part]
@@ -130,7 +136,8 @@ def _update(
         if rows.size:
             token = invert(log_probs[run.upload(rows)], run.upload(u[rows]))
             after[part][rows] = token.cpu().numpy()  # waits
-    _move(run, ids, tokens, k, slot, position, after)
+        chance.append(log_share(log_probs, run.upload(after[part].copy())))
+    _move(run, ids, tokens, k, slot, position, after, torch.cat(chance))
 
 
 def _move(
@@ -141,12 +148,14 @@ def _move(
     slot: Numbers,
     position: Numbers,
     after: Numbers,
+    chance: Tensor,
 ) -> None:
     """Write what is no longer as it was."""
-    moved = tokens[slot, position] != after
+    moved = np.flatnonzero(tokens[slot, position] != after)
     tokens[slot, position] = after
     run.put(ids, slot[moved], position[moved], after[moved])
     run.note(k, slot[moved], position[moved], after[moved])
+    run.know(slot[moved], position[moved], chance[run.upload(moved)])
 
 
 def _anything(run: LockstepRun, u: np.ndarray) -> Numbers:
@@ -158,7 +167,10 @@ def _best(run: LockstepRun, ids: Tensor, tokens: Numbers, k: int, sigma: Tensor)
     """The best clean token everywhere, whatever is there."""
     hidden = run.hidden(ids, np.arange(len(ids)), sigma)
     slot, position = np.nonzero(run.begin.open)
-    after = np.empty(len(slot), np.int64)
+    after, chance = np.empty(len(slot), np.int64), []
     for part, logits in run.rows(hidden, slot, position):
-        after[part] = logits.argmax(-1).cpu().numpy()  # waits
-    _move(run, ids, tokens, k, slot, position, after)
+        best = logits.argmax(-1)
+        after[part] = best.cpu().numpy()  # waits
+        law = any_log_probs(logits, run.spec.temperature, run.spec.top_p)
+        chance.append(log_share(law, best))
+    _move(run, ids, tokens, k, slot, position, after, torch.cat(chance))

@@ -42,6 +42,8 @@ class PublicText:
     """First columns of the blocks in which something was drawn."""
     edits: Tensor | int = 0
     """[B], tokens taken back."""
+    chance: tuple[int, Tensor] | None = None
+    """Of the last draw: its first column, and how likely each token [B, n] was."""
 
     @property
     def calls(self) -> int:
@@ -95,12 +97,15 @@ class PublicText:
         if temperature == 0:
             probs = rows.softmax(-1)
             token = rows.argmax(-1)
+            self.chance = start, torch.ones(logits.shape[:2], device=token.device)
         else:
             rows = rows / temperature if temperature != 1 else rows
             probs = _cut(rows, asked.top_k, asked.top_p).softmax(-1)
             token = self.race(probs)
-        chance = probs.gather(-1, token[:, None])[:, 0]
-        return token.view(logits.shape[:2]), chance.view(logits.shape[:2])
+        chance = probs.gather(-1, token[:, None])[:, 0].view(logits.shape[:2])
+        if temperature:
+            self.chance = start, chance
+        return token.view(logits.shape[:2]), chance
 
 
 def beyond_positions(denoiser: BlockDenoiser, columns: int) -> UserError:
@@ -445,12 +450,14 @@ def fast_dllm_v2(text: PublicText, asked: FastV2Options) -> Tensor:
                 # The public call forgets its block length here and masks in blocks as trained.
                 states = reader.read(ours, end, keep=start, block=denoiser.block_length)
                 logits = reader.logits(states)[:, first : first + small]
-                _commit_small(text, mine, logits, asked)
+                chance = _commit_small(text, mine, logits, asked)
+                text.chance = unseen + start + first, chance[None]
                 text.tell(x)
         if _stopped(x, before, stop, mask_id):
             continue
         states = reader.read(ours, end, keep=end)
         x = torch.cat([x, _next(denoiser, states)], 1)
+        text.chance = None
         text.tell(x)
     ends = (x[0, text.size :] == stop).nonzero()
     return x[:, : text.size + int(ends[0]) + 1] if len(ends) else x  # waits
@@ -468,8 +475,8 @@ def _stopped(x: Tensor, before: int, stop: int, mask_id: int) -> bool:
     return len(ends) > 0 and not (x[0, before : before + int(ends[0])] == mask_id).any()  # waits
 
 
-def _commit_small(text: PublicText, mine: Tensor, logits: Tensor, asked: FastV2Options) -> None:
-    """Masks above the threshold, and the best one; in place."""
+def _commit_small(text: PublicText, mine: Tensor, logits: Tensor, asked: FastV2Options) -> Tensor:
+    """Masks above the threshold, and the best one; in place. How likely each draw was."""
     masked = mine[0] == text.denoiser.mask_id
     if asked.temperature > 0:
         probs = (logits[0] / asked.temperature).softmax(-1)
@@ -480,8 +487,10 @@ def _commit_small(text: PublicText, mine: Tensor, logits: Tensor, asked: FastV2O
     else:
         probs = logits[0].softmax(-1)
         token = probs.argmax(-1)
-    chance = torch.where(masked, probs.gather(-1, token[:, None])[:, 0], -torch.inf)
+    own = probs.gather(-1, token[:, None])[:, 0]
+    chance = torch.where(masked, own, -torch.inf)
     moved = chance > asked.threshold
     moved[chance.argmax()] = True
     moved &= masked
     mine[0, moved] = token[moved]
+    return own if asked.temperature > 0 else torch.ones_like(own)

@@ -171,7 +171,8 @@ class Revising:
         clean = shaped(logits, mask_id, packed.spec, packed.confirm)
         sure = clean.clone() if self._by_confidence else None
         at = packed.address(rows.slot, rows.position)
-        token = self._draws.draw(clean, at, self._weights.at(at.round), mask_id)
+        weights = self._weights.at(at.round)
+        token, packed.chance = self._draws.draw(clean, at, weights, mask_id)
         if sure is not None:
             chosen = packed.upload(token)[:, None]
             found = sure.gather(-1, chosen)[:, 0].exp().cpu().numpy()  # waits

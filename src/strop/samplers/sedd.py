@@ -28,7 +28,7 @@ from strop.denoisers.sedd import log_score, log_score_shift
 from strop.samplers.analytic import analytic_weights
 from strop.samplers.machinery.addressed import Weights as Odds
 from strop.samplers.machinery.addressed import addressed
-from strop.samplers.machinery.categorical import clean_log_probs
+from strop.samplers.machinery.categorical import clean_log_probs, log_share
 from strop.samplers.machinery.dense import DenseRun
 from strop.samplers.machinery.lockstep import LockstepRun, lockstep
 from strop.samplers.machinery.start import NOISE_EPSILON, neighbouring, sigma_of
@@ -110,6 +110,7 @@ def _score(run: DenseRun, ids: Tensor, sigma: Tensor) -> Tensor:
         scores[..., mask_id] = 0.0
         scores = clean_log_probs(scores, mask_id, spec.temperature, spec.top_p) + total
         scores.scatter_(-1, ids[..., None], 0.0)  # what is there has score 1
+    run.clean = scores
     return scores.exp().to(run.dtype)
 
 
@@ -136,14 +137,17 @@ def _fast(run: LockstepRun, rates: Tensor) -> Tensor:
         hidden = run.hidden(ids, slots, sigmas[k], blank=bool(masked[slots].all()))
         # The finish rules the mask out, whatever the rate.
         rate = float(rates[k]) if k < len(rates) else math.inf  # on the host
-        slot, token = slots[where], np.empty(len(where), np.int64)
+        slot, token, chances = slots[where], np.empty(len(where), np.int64), []
         for part, logits in run.rows(hidden, where, position):
-            token[part] = _outcome(run, logits, k, slot[part], position[part], sigmas[k], rate)
-        out = token != run.denoiser.mask_id
+            at = k, slot[part], position[part]
+            token[part], chance = _outcome(run, logits, *at, sigmas[k], rate)
+            chances.append(chance)
+        out = np.flatnonzero(token != run.denoiser.mask_id)
         revealed = slot[out], position[out], token[out]
         masked[revealed[0], revealed[1]] = False
         run.put(ids, *revealed)
         run.note(k, *revealed)
+        run.know(*revealed[:2], torch.cat(chances)[run.upload(out)])
     return ids
 
 
@@ -155,12 +159,13 @@ def _outcome(
     position: Numbers,
     sigma: Tensor,
     rate: float,
-) -> Numbers:
-    """A token at every row, or the mask."""
+) -> tuple[Numbers, Tensor]:
+    """A token at every row, or the mask; and how likely it was."""
     spec, mask_id = run.spec, run.denoiser.mask_id
     if rate == math.inf and spec.finish == "greedy":
-        clean = clean_log_probs(logits, mask_id, 0, 1, confirm=run.confirm)
-        return clean.argmax(-1).cpu().numpy()  # waits
+        law = clean_log_probs(logits.clone(), mask_id, spec.temperature, spec.top_p)
+        best = clean_log_probs(logits, mask_id, 0, 1, confirm=run.confirm).argmax(-1)
+        return best.cpu().numpy(), log_share(law, best)  # waits
     reveal = np.ones(len(slots))
     if rate < math.inf:
         logits[..., mask_id] = -torch.inf
@@ -169,11 +174,12 @@ def _outcome(
         reveal = np.minimum(rate * total, 1.0)
     draws, odds = addressed(spec.precision, run.stream), Odds(reveal, 1 - reveal)
     where = run.address(slots, k, position)
-    token = np.full(len(slots), mask_id)
+    token, chance = np.full(len(slots), mask_id), logits.new_full((len(slots),), torch.nan)
     opened = np.flatnonzero(draws.opened(where, odds))
     if opened.size:
+        at = run.upload(opened)
         clean = clean_log_probs(
-            logits[run.upload(opened)], mask_id, spec.temperature, spec.top_p, confirm=run.confirm
+            logits[at], mask_id, spec.temperature, spec.top_p, confirm=run.confirm
         )
-        token[opened] = draws.draw(clean, where.at(opened), odds.at(opened), mask_id)
-    return token
+        token[opened], chance[at] = draws.draw(clean, where.at(opened), odds.at(opened), mask_id)
+    return token, chance

@@ -260,7 +260,9 @@ def _take(response: Any, answer: Reply) -> None:
         document = _events(response.text) if streamed else json.loads(response.content)
     choices = document.get("choices") if isinstance(document, dict) else None
     if not isinstance(choices, list):
-        told = f"the body is not a completion but {_kind_of(response.text, packed)}"
+        text, words = response.text, _without_markup(response.text)
+        came = words[:SHOWN] if words != text else f"{packed or 'something'}: {text[:60]!r}"
+        told = f"the body is not a completion but {came}"
         raise Trouble("server_error", told, passing=not page, fate="unknown")
     answer.delivered = True
     answer.model = document.get("model")
@@ -278,12 +280,6 @@ def _take(response: Any, answer: Reply) -> None:
     if refusal or answer.finish_reason == "content_filter":
         answer.failure = "refused"
         answer.detail = str(refusal or "the server's content filter stopped it")
-
-
-def _kind_of(text: str, packed: str) -> str:
-    """What came instead of a completion, in a few words."""
-    words = _without_markup(text)
-    return words[:SHOWN] if words != text else f"{packed or 'something'}: {text[:60]!r}"
 
 
 def _events(text: str) -> dict[str, Any]:

@@ -115,7 +115,12 @@ def to_the_end(work: Coroutine[Any, Any, T]) -> T:
         except asyncio.CancelledError:
             raise KeyboardInterrupt from None
 
-    if _beside_a_loop():
+    try:
+        asyncio.get_running_loop()
+        beside_a_loop = True
+    except RuntimeError:
+        beside_a_loop = False
+    if beside_a_loop:
         with ThreadPoolExecutor(1) as beside:
             future = beside.submit(whole)
             try:
@@ -130,13 +135,3 @@ def to_the_end(work: Coroutine[Any, Any, T]) -> T:
     finally:
         if threading.current_thread() is threading.main_thread():
             signal.signal(signal.SIGTERM, before)
-
-
-def _beside_a_loop() -> bool:
-    import asyncio
-
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        return False
-    return True

@@ -36,16 +36,22 @@ from strop.store.documents import (
 )
 from strop.store.prompts import KeptPrompts, read_prompts
 from strop.store.tables import (
+    BEFORE,
+    CHANCE,
     PROMPT,
     ROWS,
     ScoreTable,
     add_scores,
+    add_words,
+    chances,
     lists,
     output_table,
     read_batches,
     read_parquet,
     read_score,
     read_scores,
+    read_words,
+    replaced,
     same_outputs,
     token_ids,
     write_parquet,
@@ -379,6 +385,8 @@ class Cell:
             seconds=table["seconds"].to_numpy(),
             leftover_masks=table["leftover_masks"].to_numpy(),
             changed=lists(table["changed"]),
+            chance=chances(table[CHANCE]),
+            earlier=replaced(table[BEFORE]),
             counts={name: table[name].to_numpy() for name in counted([], self.spec)},
             provenance=self.sessions(),
         )
@@ -423,6 +431,17 @@ class Cell:
         if "index" not in columns:
             columns = {"index": np.array(sorted(self.indices()), np.int64), **columns}
         add_scores(self.path / SCORES, self.spec, metric, columns)
+
+    def add_words(
+        self, metric: MetricSpec, words: Mapping[int, Mapping[str, Mapping[str, str]]]
+    ) -> None:
+        """Keep what was said of some outputs beside their scores, such as what programs printed."""
+        self._still_here()
+        add_words(self.path / SCORES, metric, words)
+
+    def words(self, metric: MetricSpec) -> dict[int, dict[str, dict[str, str]]]:
+        """The same by output; most metrics say nothing, and old results have none."""
+        return read_words(self.path / SCORES, metric)
 
     def _restless(self) -> UserError:
         return UserError(

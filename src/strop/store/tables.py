@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from strop.disk import TEMPORARY, disk, locked, reading, replacing, write
 from strop.errors import UserError
-from strop.pool import Output, counted, padded
+from strop.pool import EARLIER, Output, counted, padded
 from strop.spec.generator import CellSpec
 from strop.spec.measure import MetricSpec
 from strop.store.documents import (
@@ -42,7 +42,11 @@ CHANGED = "changed"
 PROMPT, TOKENS, PIECES = "prompt", "tokens", "pieces"
 """Columns of outputs that answer prompts: the prompt's id; how many ids count, where prompts may
 leave different numbers open; and the texts of the gaps."""
-MAY_BE_NULL = ("text", PIECES)
+CHANCE, BEFORE = "chance", "earlier"
+"""How likely each token was when it came, and what stood there before: files that were written
+earlier have neither, nor has an output of which it is not known."""
+MAY_BE_NULL = ("text", PIECES, CHANCE, BEFORE)
+INTEGERS = (EARLIER.names or ())[:-1]
 COMPARED = ("ids", "text", "nfe", "leftover_masks", PROMPT)
 """What is the same in two runs of one cell."""
 ROWS = 1024
@@ -66,6 +70,11 @@ def output_table(rows: list[Output], spec: CellSpec) -> pa.Table:
         "seconds": pa.array([row.seconds for row in rows], pa.float64()),
         "leftover_masks": pa.array([row.leftover_masks for row in rows], pa.int64()),
         CHANGED: pa.array([row.changed for row in rows], pa.list_(pa.int32())),
+        CHANCE: pa.array([row.chance for row in rows], pa.list_(pa.float32())),
+        BEFORE: pa.array(
+            [None if row.earlier is None else np.asarray(row.earlier).tolist() for row in rows],
+            pa.list_(pa.struct([*((n, pa.int32()) for n in INTEGERS), (CHANCE, pa.float32())])),
+        ),
     }
     columns |= {name: pa.array(found, pa.int64()) for name, found in counted(rows, spec).items()}
     if spec.generator.prompts is not None:
@@ -106,12 +115,28 @@ def same_outputs(ours: pa.Table, theirs: pa.Table, spec: CellSpec) -> NDArray[np
 
 
 def lists(column: pa.ChunkedArray) -> list[np.ndarray]:
-    """Lists of numbers as arrays, without a Python object for every number."""
+    """Lists of numbers as arrays, without a Python object for every number; empty where null."""
     found: list[np.ndarray] = []
     for chunk in column.chunks:
-        values, ends = chunk.values.to_numpy(), chunk.offsets.to_numpy()
+        values, ends = chunk.values.to_numpy(zero_copy_only=False), chunk.offsets.to_numpy()
         found += [values[start:stop] for start, stop in pairwise(ends)]
     return found
+
+
+def chances(column: pa.ChunkedArray) -> list[np.ndarray | None]:
+    """How likely tokens were, output by output; None where it is not known."""
+    known = column.is_valid().to_pylist()
+    return [one if there else None for one, there in zip(lists(column), known, strict=True)]
+
+
+def replaced(column: pa.ChunkedArray) -> list[NDArray[np.void] | None]:
+    """What stood before, output by output (`EARLIER`); None where it is not kept."""
+    rows = column.to_pylist()
+    names = EARLIER.names or ()
+    return [
+        None if row is None else np.array([tuple(one[n] for n in names) for one in row], EARLIER)
+        for row in rows
+    ]
 
 
 def write_parquet(path: Path, table: pa.Table) -> None:
@@ -148,11 +173,17 @@ def read_batches(
         try:
             file = parquet_file(content, buffer_size=BUFFER, pre_buffer=False)
             found = file.schema_arrow
-            if found.names != schema.names or found.metadata != schema.metadata:
+            late = [name for name in (CHANCE, BEFORE) if name not in found.names]
+            there = [name for name in schema.names if name not in late]
+            if found.names != there or found.metadata != schema.metadata:
                 raise damaged(path, "it is not a table of this cell")
             groups = _beyond(file, after)
-            for batch in file.iter_batches(rows, groups, wanted.names, use_threads=False):
-                table = pa.Table.from_batches([batch]).cast(wanted)
+            names = [name for name in wanted.names if name not in late]
+            for batch in file.iter_batches(rows, groups, names, use_threads=False):
+                table = pa.Table.from_batches([batch])
+                for name in set(late) & set(wanted.names):
+                    table = table.append_column(name, pa.nulls(len(table), wanted.field(name).type))
+                table = table.select(wanted.names).cast(wanted)
                 table.validate(full=True)
                 if any(table[n].null_count for n in wanted.names if n not in MAY_BE_NULL):
                     raise damaged(path, "it has empty entries")
@@ -254,6 +285,40 @@ def add_scores(
                 leftover.unlink(missing_ok=True)
         old = read_score(folder, cell, metric)
         write_parquet(_place(folder, metric), _arrow(cell, new if old is None else _join(old, new)))
+
+
+def add_words(
+    folder: Path, metric: MetricSpec, words: Mapping[int, Mapping[str, Mapping[str, str]]]
+) -> None:
+    """Keep what was said beside some scores; of an output that is there already, the new words."""
+    if not words:
+        return
+    with disk(folder):
+        folder.mkdir(exist_ok=True)
+    with locked(folder):
+        known = {**read_words(folder, metric), **words}
+        lines = [{"index": index, "said": known[index]} for index in sorted(known)]
+        told = "".join(json.dumps(line) + "\n" for line in lines)
+        write(folder / f"{metric.id}.jsonl", told.encode())
+
+
+def read_words(folder: Path, metric: MetricSpec) -> dict[int, dict[str, dict[str, str]]]:
+    """What was said beside scores, by output; nothing where nothing was kept."""
+    path = folder / f"{metric.id}.jsonl"
+    try:
+        with reading(path):
+            lines = [json.loads(line) for line in path.read_bytes().splitlines()]
+        return {
+            int(line["index"]): {
+                str(name): {str(kind): str(text) for kind, text in said.items()}
+                for name, said in line["said"].items()
+            }
+            for line in lines
+        }
+    except FileNotFoundError:
+        return {}
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise damaged(path, error) from None
 
 
 def _place(folder: Path, metric: MetricSpec) -> Path:

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from strop.engine.plan import Progress
 from strop.measure.metric import ENDED, OUTCOME, PASSED, TASK, WRITTEN
-from strop.measure.score import score_outputs
+from strop.measure.score import Outputs, score_outputs
 from strop.spec.measure import MetricSpec
 from strop.store import Cell
 from strop.tasks import Box, Task, grade_all
@@ -41,11 +41,18 @@ def grade_cell(
 
     Where the task's own code failed on some, `note` hears how often, and the first reason.
     """
-    grader = Grader(task, entrant, box)
+    grader, metric = Grader(task, entrant, box), task_metric(task, entrant, box)
+
+    def graded(some: Outputs) -> dict[str, NDArray]:
+        columns = grader.columns(some.index, some.texts, some.ids)
+        cell.add_words(metric, grader.said)  # before the verdicts: what has one has its words
+        grader.said.clear()
+        return columns
+
     score_outputs(
         cell,
-        task_metric(task, entrant, box),
-        lambda some: grader.columns(some.index, some.texts, some.ids),
+        metric,
+        graded,
         batch=BATCH if task.sandboxed else None,
         progress=progress,
         what=f"grading {task.name}",
@@ -66,6 +73,8 @@ class Grader:
     box: Box | None
     failures: list[str] = field(default_factory=list)
     """Where the task's own code failed on a response: the problem and the reason."""
+    said: dict[int, dict[str, dict[str, str]]] = field(default_factory=dict)
+    """Of programs, by response and filter: what they printed, and the reason of the verdict."""
 
     def columns(
         self, index: NDArray[np.int64], texts: Sequence[str], ids: NDArray[np.int64]
@@ -88,6 +97,14 @@ class Grader:
             for place in sorted(verdicts)
             if all(one.outcome != "lost" for one in verdicts[place].values())
         ]
+        for place in kept if task.sandboxed else ():
+            told = {
+                name: {"printed": one.printed, "detail": one.detail}
+                for name, one in verdicts[place].items()
+                if one.printed or one.detail
+            }
+            if told:
+                self.said[int(index[place])] = told
         columns: dict[str, NDArray] = {"index": index[kept]}
         for name in (one.name for one in task.filters):
             found = [OUTCOMES.index(verdicts[place][name].outcome) for place in kept]

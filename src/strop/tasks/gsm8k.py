@@ -21,7 +21,7 @@ IGNORED = (re.compile(","), re.compile(r"\$"), re.compile(r"(?s).*#### "), re.co
 
 def items() -> Sequence[Item]:
     """The first 256 rows of the test split, each with its own five of the training split."""
-    train = {row["row"]: _solved(row) for row in rows("gsm8k/train")}
+    train = {row["row"]: f"{_question(row)} {row['answer']}\n\n" for row in rows("gsm8k/train")}
     return [
         Item(
             f"gsm8k/{number}",
@@ -36,10 +36,6 @@ def items() -> Sequence[Item]:
 
 def _question(row: Mapping[str, str]) -> str:
     return f"Question: {row['question']}\nAnswer:"
-
-
-def _solved(row: Mapping[str, str]) -> str:
-    return f"{_question(row)} {row['answer']}\n\n"
 
 
 def strict(item: Item, response: str) -> str | None:  # noqa: ARG001 (every filter is given both)

@@ -25,7 +25,7 @@ import os
 import re
 from collections import Counter
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -39,6 +39,7 @@ from strop.measure.frame import PartialScore, read_cell
 from strop.measure.metric import CALLS, ENDED, OUTCOME, PASSED, SECONDS, TASK, WRITTEN
 from strop.records.record import SAMPLERS
 from strop.spec.generator import CheckpointSpec, SamplerSpec
+from strop.spec.measure import MetricSpec
 from strop.stats.interval import Interval
 from strop.stats.jackknife import Resampled, jackknife
 from strop.stats.resample import SHARE, mean
@@ -65,6 +66,9 @@ class Answered:
     """By filter; for programs, the complete sanitised ones. None where there is none."""
     outcomes: Mapping[str, str]
     """By filter: `passed`, `wrong`, `empty`, ..."""
+    said: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    """Of programs, by filter: what it `printed`, cut, and the reason of the verdict (`detail`);
+    results that are older have none."""
 
     def passed(self, name: str) -> bool:
         """Whether the answer of a filter is right."""
@@ -84,6 +88,8 @@ class SeedGrades:
     """Per problem: verdicts by filter, calls, seconds, tokens, whether the response ends."""
     ungraded: int
     """Responses without a verdict: not graded yet, or lost."""
+    metric: MetricSpec | None = None
+    """Of the verdicts."""
     walled: bool = True
     """Whether programs ran in a sandbox, where there were any."""
 
@@ -105,12 +111,14 @@ class SeedGrades:
         table, items = self.cell.table(), self.task.all_items()
         texts = dict(zip(table["index"].to_pylist(), table["text"].to_pylist(), strict=True))
         by_filter = {one.name: self.outcomes(one.name) for one in self.task.filters}
+        words = {} if self.metric is None else self.cell.words(self.metric)
         found = []
         for place, number in enumerate(self.index.tolist()):
             item, response = items[number], self.entrant.cut(texts[number])
             answers = self.task.answers(item, response)
             outcomes = {name: told[place] for name, told in by_filter.items()}
-            found.append(Answered(item, self.task.cut(response), answers, outcomes))
+            said = words.get(number, {})
+            found.append(Answered(item, self.task.cut(response), answers, outcomes, said))
         return found
 
 
@@ -364,7 +372,8 @@ def grades_of(task_run: TaskRun, entrant: Entrant, cell: Cell) -> SeedGrades | N
         assert cost is not None  # every output has one
         columns[record.name] = cost.columns[record.name][np.isin(cost.index, chosen.index)]
     missing = row.outputs - len(chosen.index)
-    return SeedGrades(task_run.task, entrant, cell, chosen.index, columns, missing, _walled(chosen))
+    told = chosen.index, columns, missing, chosen.metric, _walled(chosen)
+    return SeedGrades(task_run.task, entrant, cell, *told)
 
 
 def _walled(part: PartialScore) -> bool:

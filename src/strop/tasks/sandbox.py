@@ -42,7 +42,7 @@ import tempfile
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import IO, Any
@@ -95,11 +95,6 @@ class Interpreter:
     """Directories of packages in these, which are shown empty."""
     libraries: tuple[str, ...]
     """Shared libraries, by the paths that the loader found them under."""
-
-    @property
-    def library_path(self) -> str:
-        """Where the loader finds them, without the list of this machine."""
-        return ":".join(dict.fromkeys(os.path.dirname(one) for one in self.libraries))
 
     def binds(self) -> list[str]:
         """What makes bubblewrap show it, read-only."""
@@ -300,7 +295,9 @@ class Box:
         )
         command = [program, *FLAGS, "-c", START.format(module=module, place=place)]
         command += [self.limits.as_json(), *arguments]
-        rules = _filter_descriptor()
+        rules, writer = os.pipe()  # what bubblewrap reads the filter of system calls from
+        os.write(writer, seccomp_filter() or b"")
+        os.close(writer)
         try:
             return subprocess.Popen(
                 [*self._walls(rules), *command],
@@ -320,7 +317,9 @@ class Box:
         if self.bubblewrap is None:
             return []
         python = find_interpreter()
-        environment = {**ENVIRONMENT, "LD_LIBRARY_PATH": python.library_path}
+        # Where the loader finds libraries, without the list of this machine.
+        folders = dict.fromkeys(os.path.dirname(one) for one in python.libraries)
+        environment = {**ENVIRONMENT, "LD_LIBRARY_PATH": ":".join(folders)}
         walls = [
             self.bubblewrap,
             "--unshare-all",
@@ -336,14 +335,6 @@ class Box:
         # /proc: where root starts the sandbox, the kernel's settings in it could be written.
         walls += ["--remount-ro", "/dev", "--remount-ro", "/", "--chdir", "/tmp"]
         return [*walls, "--seccomp", str(rules), "--"]
-
-
-def _filter_descriptor() -> int:
-    """The filter of system calls as something that bubblewrap can read."""
-    reader, writer = os.pipe()
-    os.write(writer, seccomp_filter() or b"")
-    os.close(writer)
-    return reader
 
 
 def find_box(*, unsafe_run: bool = False, limits: Limits | None = None) -> Box:
@@ -372,6 +363,8 @@ def find_box(*, unsafe_run: bool = False, limits: Limits | None = None) -> Box:
 CHUNK = 1 << 16
 VERDICT = 1 << 16
 """Bytes that a verdict may have."""
+PRINTED = 4000
+"""Characters of what a program printed that are kept."""
 LOOK = 0.1
 """Seconds between two looks at how many files there are: the kernel has no limit for them that
 bubblewrap could set, and a program makes some thousands in this time."""
@@ -450,10 +443,22 @@ def _watched(
     box: Box, player: subprocess.Popen[bytes], checker: subprocess.Popen[bytes]
 ) -> Verdict:
     """Wait for the checker's verdict, for the end of the time, or for too much output."""
+    heard = {name: bytearray() for name in ("verdict", "checker", "program")}
+    streams = {"verdict": checker.stdout, "checker": checker.stderr, "program": player.stderr}
+    verdict = _judged(box, player, streams, heard)
+    _rest(player.stderr, heard["program"])
+    return replace(verdict, printed=_cut(bytes(heard["program"])))
+
+
+def _judged(
+    box: Box,
+    player: subprocess.Popen[bytes],
+    streams: Mapping[str, IO[bytes] | None],
+    heard: dict[str, bytearray],
+) -> Verdict:
+    """The same without what the program printed; what is heard is added to."""
     until = time.monotonic() + box.limits.seconds
     most = {"verdict": VERDICT, "checker": box.limits.output, "program": box.limits.output}
-    heard = {name: bytearray() for name in most}
-    streams = {"verdict": checker.stdout, "checker": checker.stderr, "program": player.stderr}
     with selectors.DefaultSelector() as selector:
         for name, stream in streams.items():
             if stream is not None:
@@ -476,6 +481,24 @@ def _watched(
     if "verdict" not in going:
         return _verdict(heard)
     return Verdict("time", f"no answer within {box.limits.seconds:g} seconds")
+
+
+def _rest(stream: IO[bytes] | None, heard: bytearray) -> None:
+    """What lies in a pipe already."""
+    if stream is None:
+        return
+    os.set_blocking(stream.fileno(), False)
+    with contextlib.suppress(OSError):
+        heard += os.read(stream.fileno(), CHUNK)  # a pipe holds no more
+
+
+def _cut(printed: bytes) -> str:
+    """The beginning and the end of what a program printed."""
+    text = printed.decode("utf-8", "replace")
+    if len(text) <= PRINTED:
+        return text
+    half = PRINTED // 2
+    return f"{text[:half]}\n… {len(text) - 2 * half:,} characters left out …\n{text[-half:]}"
 
 
 def _files(box: Box, player: subprocess.Popen[bytes]) -> int:

@@ -72,6 +72,8 @@ class Verdict:
     outcome: Outcome
     detail: str = ""
     """In a few words, for people; may quote the program."""
+    printed: str = ""
+    """What the program wrote to standard output and error while it was judged, cut."""
     raised: bool = False
     """Whether the task's own code failed on the response, or did not end; `detail` says how."""
 

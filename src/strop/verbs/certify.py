@@ -220,13 +220,19 @@ def _run(ask: Ask) -> Result:
     for key, one in zip(cells, measured, strict=True):
         told = mine.cells[key]
         for name, own in own_numbers(one).items():
-            error, said, outputs = told.get(f"{name}_error"), told[name], told["outputs"]
-            rounding = NUMBERS[name] if error is None else 0.0  # a card has all digits
-            log = name == "perplexity"
-            gaps.append(gap(own, said, outputs, error=error, rounding=rounding, log=log))
+            gaps.append(_gap(name, own, told))
             row = {"number": name, "steps": one.steps, "point": str(one.point)}
-            rows.append({**row, "published": said, "of": outputs, "measured": own})
+            row |= {"published": told[name], "of": told["outputs"], "measured": own}
+            rows.append(row)
     return _answer(ask, mine, files, _judged(rows, gaps), guard_notes(measured))
+
+
+def _gap(name: str, own: Interval, told: Mapping[str, Any]) -> Gap | None:
+    """Measured minus published; a card has its errors and all digits, a paper its outputs."""
+    error = told.get(f"{name}_error")
+    rounding = NUMBERS[name] if error is None else 0.0
+    log = name == "perplexity"
+    return gap(own, told[name], told["outputs"], error=error, rounding=rounding, log=log)
 
 
 def _judged(rows: Sequence[Mapping[str, Any]], gaps: Sequence[Gap | None]) -> list[dict[str, Any]]:

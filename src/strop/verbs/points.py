@@ -474,6 +474,7 @@ def judge_texts(
     profile: str = PROFILE,
     prompts: Sequence[str] | None = None,
     partition: str = MINIMUM,
+    judges: Sequence[tuple[str, Mapping[str, Any]]] = (("offline", {}),),
 ) -> dict[str, Judgments]:
     """Plan some generators' texts in `out` and judge them offline; the verdicts by series.
 
@@ -491,5 +492,6 @@ def judge_texts(
     sources, _ = fitted(sources, known)
     plan, frozen = make_plan(sources, known, seed=seed, method=partition)
     write_plan(out, plan, known, frozen)
-    judge_run(out)
+    for judge, settings in judges:
+        judge_run(out, judge, **settings)
     return {one.name: load_judgments(f"{out}@{one.id}") for one in list_series(out)}

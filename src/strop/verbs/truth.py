@@ -314,17 +314,16 @@ QUESTIONS: dict[str, TruthQuestion] = {
     ),
     "orders": TruthQuestion(
         "Orders and revision at equal calls",
-        ("perfect", "leaky", "late"),
+        ("perfect", "leaky", "tiny"),
         TAKEN,
         _orders,
         smoke=(0, 3),
     ),
     "schedules": TruthQuestion(
         "A temperature per round, and grids from a profile, against constant temperatures",
-        ("perfect", "tiny", "late"),
+        ("perfect", "tiny"),
         (
-            *swept((4, 16), BELOW),
-            *swept((4, 16), (0.9, 0.7, *COOLING), models=CHEAP),
+            *swept((4, 16), (*FLAT, *COOLING)),
             *swept((4, 16), (1.0,), grid="profile"),
         ),
         _schedules,

@@ -40,7 +40,6 @@ def _scatter(figure: Figure, result: Result) -> None:
         look: dict[str, Any] = {"fmt": "o", "ms": 3, "capsize": 1.5, "lw": 0.7, "color": colour}
         at = (x.value, max(y.value, 0.01))
         axes.errorbar(*at, yerr=errors([y]), xerr=errors([x]), **look)
-        axes.annotate(_short(row), at, (3, 2), textcoords="offset points", fontsize=5)
     for model in models:
         colour = COLOURS[models.index(model) % len(COLOURS)]
         axes.plot([], [], "o", ms=3, color=colour, label=model)
@@ -56,6 +55,22 @@ def _scatter(figure: Figure, result: Result) -> None:
     axes.set(xlabel="effective modes", ylabel="violations per text", yscale="log")
     figure.legend(fontsize=6, loc="outside right upper")
     tidy(axes)
+    _label(figure, axes, rows)
+
+
+def _label(figure: Figure, axes: Axes, rows: Sequence[Mapping[str, Any]]) -> None:
+    """Every point's setting beside it, above or below so that no two labels lie on each other."""
+    figure.draw_without_rendering()  # now points have their places
+    taken: list[tuple[float, float, float]] = []
+    for row in rows:
+        at, words = (row["modes"].value, max(row["violations"].value, 0.01)), _short(row)
+        x, y = axes.transData.transform(at) * 72 / figure.dpi
+        wide, up = 2.6 * len(words), 2.0
+        for up in (2, -7, 8, -13, 14, -19, 20, -25, 26):
+            if not any(x < r and left < x + wide and abs(y + up - h) < 6 for left, r, h in taken):
+                break
+        taken.append((x, x + wide, y + up))
+        axes.annotate(words, at, (3, up), textcoords="offset points", fontsize=5)
 
 
 def _short(row: Mapping[str, Any]) -> str:

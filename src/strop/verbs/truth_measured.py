@@ -309,7 +309,6 @@ def _scored(ask: Ask, language: Language, pools: Mapping[str, Any]) -> dict[str,
     import numpy as np
 
     from strop.groupeval.bootstrap import score
-    from strop.groupeval.judges import judge_run
     from strop.verbs.points import judge_texts
 
     grams = [
@@ -326,9 +325,10 @@ def _scored(ask: Ask, language: Language, pools: Mapping[str, Any]) -> dict[str,
         for k, one in enumerate(pools.values())
     }
     folder = ask.out / "groupeval"
-    judge_texts(texts, folder, seed=ask["seed"])
-    judge_run(folder, "oracle", language=ask["language"])
-    for judge, judgments in judge_texts(texts, folder, seed=ask["seed"]).items():
+    judges = [("offline", {"features": "ngrams"})]  # embeddings of so many texts take an hour
+    judges += [("oracle", {"language": ask["language"], "valid": most}) for most in (8, 24)]
+    judged = judge_texts(texts, folder, seed=ask["seed"], judges=judges)
+    for judge, judgments in judged.items():
         cells = score(judgments, replicates=2)["cells"]
         for what in ("geq", "ged"):
             values = [number(cells[name][what]) for name in texts]

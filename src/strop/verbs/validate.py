@@ -23,13 +23,12 @@ from strop.groupeval.validation import (
     controlled,
     effects,
     make_card,
-    plain_numbers,
     said_of,
     validate,
 )
 from strop.measure import embeddings
 from strop.measure.entropy import distinct, vendi_score
-from strop.table import Column, Table
+from strop.table import Column, Table, flat
 from strop.verbs.judge import JUDGE
 from strop.verbs.result import Result, grid
 from strop.verbs.verb import Ask, quoted
@@ -365,18 +364,18 @@ def _told(
     tasks = list(tasks_of(groups))
     table = _table(found, tasks, data)
     first = found[0]
-    said = {task: plain_numbers(one) for task, one in first["tasks"].items()}
+    said = {task: flat(one, safe=False) for task, one in first["tasks"].items()}
     document = {
         "data": data,
         "n_groups": len(groups),
         "judge": first["name"],
         "tasks": said,
-        "means": {name: plain_numbers(one) for name, one in first["means"].items()},
+        "means": {name: flat(one, safe=False) for name, one in first["means"].items()},
         "judges": [
             {
                 "name": one["name"],
-                "tasks": {task: plain_numbers(row) for task, row in one["tasks"].items()},
-                "means": {name: plain_numbers(row) for name, row in one["means"].items()},
+                "tasks": {task: flat(row, safe=False) for task, row in one["tasks"].items()},
+                "means": {name: flat(row, safe=False) for name, row in one["means"].items()},
             }
             for one in found
         ],

@@ -73,6 +73,7 @@ strop.setUp.push((root) => {
         cellOf.scope = "row";
         cellOf.append(element("span", "who", `#${index}`), words(text));
         line.append(cellOf, ...judges.map((i) => grade(one.said[i], row, one.said[i] && one.said[i].grades)));
+        judges.forEach((i, k) => { line.cells[k + 1].dataset.judge = harmless(data.judges[i]); });
         table.tBodies[0].append(line);
       });
       strop.roving([...table.tBodies[0].rows]);
@@ -156,6 +157,9 @@ strop.setUp.push((root) => {
           facts.append(fact);
         }
         made.append(facts);
+        const said = row.said[by] || {};
+        if (said.detail) made.append(element("p", "why", harmless(said.detail)));
+        if (said.printed) made.append(element("h4", "", "The program printed"), words(said.printed));
         return made;
       }));
       more.hidden = rows.length <= shown;

@@ -5,7 +5,7 @@ strop.setUp.push((root) => {
   if (!root.querySelector("#player")) return;
   const { element, option, button, harmless } = strop;
   const index = JSON.parse($("browser-index").textContent);
-  const sides = ["a", "b"];
+  const sides = ["a", "b"], REVISIONS = 200;
   const known = new Map(); // "cell output" -> what is played
   let shown = []; // per side {one, spans, panel}
   let timer = null, latest = 0;
@@ -50,7 +50,7 @@ strop.setUp.push((root) => {
     at.max = rounds();
     at.value = rounds();
     draw();
-    say(compared(wanted, list));
+    say(compared(wanted, list) + unknown(list));
   }
 
   function panel(side, cell, output, one, other) {
@@ -68,7 +68,7 @@ strop.setUp.push((root) => {
         ? "Nothing is known of this output's rounds." : "This page holds no rounds of this output. strop view shows every output's."));
       return { panel: made, one: null };
     }
-    const given = new Map(one.given);
+    const given = new Map(one.given), values = valuesOf(one);
     let into = body;
     one.tokens.forEach((token, i) => {
       if (given.has(i)) body.append(element("span", "given", harmless(given.get(i))));
@@ -78,12 +78,9 @@ strop.setUp.push((root) => {
         body.append(into);
       }
       const span = element("span", "token", harmless(token));
-      span.style.setProperty("--late", (100 * (one.changed[i] - 1) / Math.max(1, one.rounds - 1)).toFixed(0) + "%");
-      span.title = one.changed[i] === 0 ? "there from the start" : `stands since round ${one.changed[i]}`;
-      if (one.wrong && i in one.wrong) {
-        span.classList.add("wrong");
-        span.title += `; wrong, should be ${one.wrong[i]}`;
-      }
+      const past = values[i].slice(0, -1).filter((value) => value.text !== null);
+      if (past.some((value) => value.round > 0)) span.classList.add("revised");
+      if (one.wrong && i in one.wrong) span.classList.add("wrong");
       if (other && other.tokens[i] !== token) span.classList.add("differs");
       into.append(span);
       spans.push(span);
@@ -96,22 +93,67 @@ strop.setUp.push((root) => {
         list.append(element("li", "", `${harmless(one.tokens[i].trim())}: ${harmless(should)}`));
       made.append(fold);
     }
+    made.append(...revisions(one, values));
     made.classList.add(one.noise === "uniform" ? "noisy" : one.noise === null ? "causal" : "masked");
-    return { panel: made, one, spans };
+    return { panel: made, one, spans, values };
+  }
+
+  // Per token, what stood there and since when: earlier values first, the last one at the end.
+  function valuesOf(one) {
+    const values = one.tokens.map(() => []);
+    for (const [round, place, text, chance] of one.earlier || [])
+      if (values[place]) values[place].push({ round, text, chance });
+    one.tokens.forEach((text, i) => values[i].push({ round: one.changed[i], text, chance: one.chance ? one.chance[i] : null }));
+    return values;
+  }
+
+  const since = ({ round, text, chance }) => (text === null ? "masked again" : `“${harmless(text.trim())}”`) +
+    (round === 0 ? " from the start" : ` in round ${round}`) +
+    (text !== null && chance !== null ? ` (probability ${likely(chance)})` : "");
+  const likely = (chance) => chance >= 0.01 ? chance.toFixed(2) : chance.toExponential(1);
+
+  function revisions(one, values) {
+    if (one.earlier === null) return [element("p", "control", "What stood at these tokens before is not kept of this output.")];
+    const revised = values.filter((value) => value.slice(0, -1).some((v) => v.text !== null && v.round > 0));
+    if (!revised.length) return [];
+    const fold = element("details", "fold revisions"), list = element("ul");
+    fold.append(element("summary", "", `${revised.length} revised, and what stood there before`), list);
+    fold.addEventListener("toggle", () => {
+      if (list.childElementCount) return;
+      list.append(...revised.slice(0, REVISIONS).map((value) => element("li", "", value.map(since).join(", then "))));
+      if (revised.length > REVISIONS) list.append(element("li", "", `and ${revised.length - REVISIONS} more`));
+    });
+    return [fold];
+  }
+
+  // How much of the later colour a value has: by its round, or from probability 1 down to 1 in 1,000.
+  function shade(value, one, byChance) {
+    if (!byChance) return (value.round - 1) / Math.max(1, one.rounds - 1);
+    return value.chance === null ? null : Math.min(1, -Math.log10(Math.max(value.chance, 1e-9)) / 3);
   }
 
   function draw() {
     const at = Number($("play-at").value);
-    for (const { panel, one, spans } of shown) {
+    const byChance = $("play-colour").value === "chance";
+    for (const { panel, one, spans, values } of shown) {
       if (!one) continue;
       const round = roundOf(one, at);
       let there = 0, open = -1;
-      one.changed.forEach((changed, i) => {
-        const here = changed <= round;
+      spans.forEach((span, i) => {
+        const last = values[i].at(-1), value = values[i].findLast((one) => one.round <= round) || null;
+        const here = value === last, seen = value !== null && value.text !== null;
         there += here;
         if (!here && open < 0) open = i;
-        spans[i].classList.toggle("hidden", !here);
-        spans[i].classList.toggle("now", here && changed === round && round > 0);
+        const text = harmless(seen ? value.text : last.text);
+        if (span.textContent !== text) span.textContent = text;
+        const mix = seen ? shade(value, one, byChance) : 0;
+        span.style.setProperty("--late", (100 * Math.max(0, mix || 0)).toFixed(0) + "%");
+        span.classList.toggle("unknown", mix === null);
+        span.classList.toggle("hidden", !seen);
+        span.classList.toggle("passing", seen && !here);
+        span.classList.toggle("now", seen && value.round === round && round > 0);
+        span.title = (seen ? since(value) : "not there yet") + (seen && !here ? "; will change" : "") +
+          (here && one.wrong && i in one.wrong ? `; wrong, should be ${one.wrong[i]}` : "");
       });
       if (one.block)
         panel.querySelectorAll(".block").forEach((block, i) => block.classList.toggle("open", open >= 0 && i === Math.floor(open / one.block)));
@@ -120,6 +162,10 @@ strop.setUp.push((root) => {
         (one.wrong ? `, ${Object.keys(one.wrong).length} wrong in the end` : "");
     }
     $("play-round").textContent = `Round ${at} of ${rounds()}`;
+    const [from, to] = $("play-key").querySelectorAll("span");
+    from.textContent = byChance ? "probability 1" : "first round";
+    to.textContent = byChance ? "1 in 1,000 or less; not coloured: not known" : "last round";
+    $("play-key").hidden = !shown.some(({ one }) => one);
   }
 
   // What a lower temperature would have changed: exact where both drew by the same random numbers.
@@ -133,6 +179,12 @@ strop.setUp.push((root) => {
     if (one.tokens.length !== other.tokens.length) return why;
     const count = one.tokens.filter((token, i) => token !== other.tokens[i]).length;
     return `${count} of ${one.tokens.length} tokens differ (underlined with dots). ${why}`;
+  }
+
+  function unknown(list) {
+    const none = list.filter((one) => one && !one.chance).length;
+    if ($("play-colour").value !== "chance" || !none) return "";
+    return " No probability is kept here: the sampler does not know it, or the output was drawn before runs kept it.";
   }
 
   function colder() {
@@ -180,6 +232,11 @@ strop.setUp.push((root) => {
   $("player").addEventListener("submit", (event) => event.preventDefault());
   $("player").addEventListener("change", (event) => {
     if (event.target.tagName !== "SELECT" || event.target.id === "play-speed") return;
+    if (event.target.id === "play-colour") {
+      const list = shown.map(({ one }) => one);
+      draw();
+      return say(compared(sides.map(cellOf), list) + unknown(list));
+    }
     stop();
     show();
   });

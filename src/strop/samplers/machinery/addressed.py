@@ -17,7 +17,7 @@ from torch import Tensor
 from strop.denoisers.device import Floats, Numbers, Truths, upload
 from strop.records.record import Precision
 from strop.rng import Stream
-from strop.samplers.machinery.categorical import invert
+from strop.samplers.machinery.categorical import invert, share
 from strop.samplers.machinery.lattice import Address, Lattice, Offers, told
 
 
@@ -44,8 +44,13 @@ class Addressed(Protocol):
         """Where a token may come out; elsewhere the mask stays, whatever the network says."""
         ...
 
-    def draw(self, law: Tensor, where: Address, weights: Weights, mask_id: int) -> Numbers:
-        """The outcome at opened addresses, given log p [R, V], which is overwritten."""
+    def draw(
+        self, law: Tensor, where: Address, weights: Weights, mask_id: int
+    ) -> tuple[Numbers, Tensor]:
+        """The outcome at opened addresses, given log p [R, V], which is overwritten.
+
+        And p of each token, still on the device; anything where the mask stays.
+        """
         ...
 
     def loses(self, where: Address, chance: Floats) -> Truths:
@@ -68,21 +73,27 @@ class ExactDraw:
         hazard = weights.token / (weights.token + weights.mask)
         return self._stream.uniform(*where, 0) < hazard
 
-    def draw(self, law: Tensor, where: Address, weights: Weights, mask_id: int) -> Numbers:
+    def draw(
+        self, law: Tensor, where: Address, weights: Weights, mask_id: int
+    ) -> tuple[Numbers, Tensor]:
         """A token everywhere, but for what the second coin refuses."""
         if not self._partial:
-            return self.tokens(law, where).cpu().numpy()  # waits
+            token, chance = self.tokens(law, where)
+            return token.cpu().numpy(), chance  # waits
         law[..., mask_id] = -torch.inf
         total = law.exp().sum(-1, dtype=torch.float64).clamp_(max=1.0)
         coin, u = (self._stream.uniform(*where, number) for number in (1, 2))
         token, mask, coin, u = upload(np.stack([*weights, coin, u]), law.device)
         rest = token * total + mask
         accept = total * (token + mask) / torch.where(rest > 0, rest, 1.0)
-        return torch.where(coin < accept, invert(law, u), mask_id).cpu().numpy()  # waits
+        token = invert(law, u)
+        told = torch.where(coin < accept, token, mask_id).cpu().numpy()  # waits
+        return told, share(law, token)
 
-    def tokens(self, law: Tensor, where: Address) -> Tensor:
-        """Tokens of a law that sums to one, still on the device."""
-        return invert(law, upload(self._stream.uniform(*where, 1), law.device))
+    def tokens(self, law: Tensor, where: Address) -> tuple[Tensor, Tensor]:
+        """Tokens of a law that sums to one and the probability of each, still on the device."""
+        token = invert(law, upload(self._stream.uniform(*where, 1), law.device))
+        return token, share(law, token)
 
     def loses(self, where: Address, chance: Floats) -> Truths:
         """A coin."""
@@ -99,7 +110,9 @@ class LatticeDraw:
         """Where the mask's own clock left an offer open."""
         return self._offers(where, weights).open
 
-    def draw(self, law: Tensor, where: Address, weights: Weights, mask_id: int) -> Numbers:
+    def draw(
+        self, law: Tensor, where: Address, weights: Weights, mask_id: int
+    ) -> tuple[Numbers, Tensor]:
         """Settle the open offers; a refused one leaves the mask."""
         offers = self._offers(where, weights)
         return settled(self._lattice, offers, law, weights.token, mask_id, self._stream)
@@ -126,13 +139,17 @@ def settled(
     token_mass: NDArray[Any],
     mask_id: int,
     stream: Stream,
-) -> Numbers:
-    """What comes of open offers, given log p [R, V], which is overwritten, and the weights a."""
+) -> tuple[Numbers, Tensor]:
+    """What comes of open offers, given log p [R, V], which is overwritten, and the weights a.
+
+    And p of each token: the law that the race is given, not the sharper one that it has.
+    """
     if mask_id < law.shape[-1]:
         law[..., mask_id] = -torch.inf
     mass = upload(token_mass.astype(np.float32), law.device)
     scaled = law.float().exp_().mul_(mass[:, None])
-    return told(*lattice.settle(offers, scaled, mask_id, stream))
+    token = told(*lattice.settle(offers, scaled, mask_id, stream))
+    return token, share(scaled, upload(token, law.device))
 
 
 def addressed(precision: Precision, stream: Stream, *, partial: bool = False) -> Addressed:

@@ -23,6 +23,7 @@ from torch import Tensor
 from strop.denoisers.base import BlockDenoiser, Denoiser
 from strop.denoisers.device import Numbers, Truths, upload, upload_rows
 from strop.samplers.machinery.blocks import BlockState
+from strop.samplers.machinery.categorical import log_share
 from strop.samplers.machinery.committing import Turn, best
 from strop.samplers.machinery.drawing import NOT_OPEN, AddressedDraws, Confidence, rule_out
 from strop.samplers.machinery.reading import NetworkReader, Rows, View
@@ -247,6 +248,7 @@ class _Filling:
             rule_out(logits, [canvas.mask_id])
             tokens = torch.zeros(view.open.shape, dtype=torch.long, device=view.device)
             tokens[:, 0] = logits.argmax(-1)
+            view.chance = log_share(logits, tokens[:, 0])[:, None].expand(tokens.shape)
         else:
             tokens = self.draws.tokens(view, view.open)
         self._put(view, view.opened, tokens)

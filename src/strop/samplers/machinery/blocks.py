@@ -60,6 +60,8 @@ class BlockState:
     """[B], the rounds that each has seen, calls or not: the address of its random numbers."""
     total: int = field(default=0, init=False)
     """Network calls made."""
+    chance: Tensor = field(init=False)
+    """[B, L] on the device, how likely each token was when it was committed."""
     order: Numbers = field(init=False)
     """[B, L], the call (from 1) after which the token stood there; 0 was given, -1 is a mask."""
 
@@ -67,6 +69,7 @@ class BlockState:
         self.tokens = self.ids.cpu().numpy().copy()  # waits
         self.calls, self.rounds, self.positions = np.zeros((3, len(self.ids)), np.int64)
         self.order = np.where(self.masked, -1, 0)
+        self.chance = torch.full(self.ids.shape, torch.nan, device=self.ids.device)
 
     @property
     def masked(self) -> Truths:
@@ -84,6 +87,9 @@ class BlockState:
         columns = slice(view.start, view.start + moved.shape[1])
         after = torch.where(moved, tokens, self.ids[rows, columns])
         self.ids[rows, columns] = after
+        if view.chance is not None:
+            now = torch.where(moved, view.chance, self.chance[rows, columns])
+            self.chance[rows, columns] = now
         before = self.tokens.copy()
         self.tokens[view.rows, columns] = after.cpu().numpy()  # waits
         changed = self.tokens != before

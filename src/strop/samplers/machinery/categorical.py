@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from strop.denoisers.base import NEG_INFINITY, refuse_infinite, subs
-from strop.denoisers.device import Numbers
+from strop.denoisers.device import Floats, Numbers
 from strop.records.record import SAMPLERS, Nucleus
 from strop.rng import RACE_EPSILON
 from strop.spec.generator import SamplerSpec
@@ -44,12 +44,14 @@ class Normalisers:
         if self._sum is not None:
             refuse_infinite(self._sum)
 
-    def fetched(self, ids: Tensor) -> Numbers:
-        """Ids on the host, if all scores were finite: in one copy."""
+    def fetched(self, ids: Tensor, chance: Tensor) -> tuple[Numbers, Floats]:
+        """Ids and their chances on the host, if all scores were finite: in one copy."""
         total = ids.new_zeros((), dtype=torch.float64) if self._sum is None else self._sum
-        told = torch.cat([ids.double().flatten(), total[None]]).cpu()  # waits; exact for any token
+        parts = [ids.double().flatten(), chance.double().flatten(), total[None]]
+        told = torch.cat(parts).cpu()  # waits; exact for any token
         refuse_infinite(told[-1])
-        return told[:-1].long().view(ids.shape).numpy()
+        tokens, chances = told[:-1].view(2, *ids.shape)
+        return tokens.long().numpy(), chances.numpy()
 
 
 LARGEST_INVERSE = 1e30
@@ -164,3 +166,15 @@ def invert(log_probs: Tensor, uniforms: Tensor) -> Tensor:
     level = uniforms * (1 - 2.0**-53) * cumulative[:, -1]
     found = torch.searchsorted(cumulative, level[:, None], right=True)[:, 0]
     return found.clamp_(max=log_probs.shape[-1] - 1)
+
+
+def share(weights: Tensor, token: Tensor) -> Tensor:
+    """Each token's share of the weights of its row [R, V]; anything for one that has none."""
+    mine = weights.gather(-1, token.clamp(max=weights.shape[-1] - 1)[:, None])[:, 0]
+    return mine / weights.sum(-1)
+
+
+def log_share(scores: Tensor, token: Tensor) -> Tensor:
+    """The same from unnormalised log weights [..., V]."""
+    mine = scores.gather(-1, token[..., None])[..., 0]
+    return (mine - scores.logsumexp(-1)).exp()

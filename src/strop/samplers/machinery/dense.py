@@ -14,8 +14,8 @@ import torch
 from torch import Tensor
 
 from strop.denoisers.base import all_logits, carry_over
-from strop.denoisers.device import Numbers, brought, upload
-from strop.samplers.machinery.categorical import race, shaped
+from strop.denoisers.device import Numbers, brought, head_rows, upload, upload_rows
+from strop.samplers.machinery.categorical import log_share, race, shaped
 from strop.samplers.machinery.start import BatchRun, temperatures
 
 
@@ -34,6 +34,9 @@ class DenseRun(BatchRun):
     """Updates made so far."""
     changed: bool = field(default=False, init=False)
     """Whether the last one changed anything."""
+    clean: Tensor | None = field(default=None, init=False)
+    """[B, L, V], the law of the clean token that the next step draws from, as logarithms that
+    need not be normalised; None where a sampler does not say."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -61,8 +64,8 @@ class DenseRun(BatchRun):
         if denoiser.spec.network_dtype == "public":  # as they left the network: nothing is lost
             logits = logits.bfloat16()
         heat = None if self.heats is None else float(self.heats[self.round])
-        clean = shaped(logits, denoiser.mask_id, self.spec, temperature=heat)
-        return carry_over(clean, ids, denoiser.mask_id)
+        self.clean = shaped(logits, denoiser.mask_id, self.spec, temperature=heat)
+        return carry_over(self.clean, ids, denoiser.mask_id)
 
     def probabilities(self, log_probs: Tensor) -> Tensor:
         """At the precision of the draw; in float32 the public code takes exp before the cast."""
@@ -81,8 +84,23 @@ class DenseRun(BatchRun):
         self.changed = bool(slot.size)
         if slot.size:
             self.note(self.round, slot, position, told[0][slot, position])
+            self._know(slot, position, moved)
         self.round += 1
         return moved
+
+    def _know(self, slot: Numbers, position: Numbers, moved: Tensor) -> None:
+        """How likely the clean law makes what has just come, some rows at a time."""
+        if self.clean is None:
+            return
+        mask_id, classes = self.denoiser.mask_id, self.clean.shape[-1]
+        rows = head_rows(classes, moved.device)
+        for first in range(0, len(slot), rows):
+            part = slice(first, first + rows)
+            at = upload_rows(moved.device, slot[part], position[part])
+            scores = self.clean[at]
+            if mask_id < classes:
+                scores[:, mask_id] = -torch.inf
+            self.trace.chance[at] = log_share(scores, moved[at]).float()
 
     def keep_visible(self, drawn: Tensor, ids: Tensor) -> Tensor:
         """A token that is visible stays."""

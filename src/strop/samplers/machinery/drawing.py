@@ -31,7 +31,7 @@ from strop.denoisers.base import NEG_INFINITY
 from strop.denoisers.device import Numbers, Truths, brought, upload, upload_rows
 from strop.rng import Stream
 from strop.samplers.machinery.addressed import ExactDraw, Weights, addressed
-from strop.samplers.machinery.categorical import Normalisers, shaped
+from strop.samplers.machinery.categorical import Normalisers, log_share, shaped, share
 from strop.samplers.machinery.lattice import Address
 from strop.samplers.machinery.reading import View
 from strop.spec.generator import SamplerSpec
@@ -148,10 +148,11 @@ class AddressedDraws:
         """A draw and a score wherever one is open, some rows of the head at a time."""
         tokens = torch.full(view.open.shape, self.mask_id, device=view.device)
         value = torch.full(view.open.shape, NOT_OPEN, dtype=torch.float64, device=view.device)
+        view.chance = value.float()
         for sequence, column, logits in view.chunks(view.open):
-            drawn, scored = self._row(view, sequence, column, logits, score)
+            drawn, chance, scored = self._row(view, sequence, column, logits, score)
             at = upload_rows(view.device, sequence, column)
-            tokens[at] = drawn
+            tokens[at], view.chance[at] = drawn, chance.float()
             if scored is not None:
                 value[at] = scored.double()
         return tokens, value
@@ -159,9 +160,11 @@ class AddressedDraws:
     def tokens(self, view: View, where: Truths) -> Tensor:
         """The head runs at these cells only."""
         tokens = torch.full(where.shape, self.mask_id, device=view.device)
+        view.chance = torch.zeros(where.shape, device=view.device)
         for sequence, column, logits in view.chunks(where):
-            drawn, _ = self._row(view, sequence, column, logits, None)
-            tokens[upload_rows(view.device, sequence, column)] = drawn
+            drawn, chance, _ = self._row(view, sequence, column, logits, None)
+            at = upload_rows(view.device, sequence, column)
+            tokens[at], view.chance[at] = drawn, chance.float()
         return tokens
 
     def numbers(self, view: View) -> Tensor:
@@ -184,7 +187,8 @@ class AddressedDraws:
         column: Numbers,
         logits: Tensor,
         score: Confidence | None,
-    ) -> tuple[Tensor, Tensor | None]:
+    ) -> tuple[Tensor, Tensor, Tensor | None]:
+        """Tokens, how likely each was, and scores."""
         rule_out(logits, [self.mask_id, *self.forbid])
         own = None if score is None or score.blind or score.tempered else logits.clone()
         heat = float(self.spec.temperature)
@@ -196,10 +200,10 @@ class AddressedDraws:
         elif score is not None and not score.blind:
             # At temperature 0 the public codes score by the untempered law, cut all the same.
             probs = (law if heat else self._law(logits, 1.0)).exp()
-        drawn = self._draw(view, sequence, column, law.clone())
+        drawn, chance = self._draw(view, sequence, column, law.clone())
         if probs is None or score is None:
-            return drawn, None
-        return drawn, score(probs, drawn)
+            return drawn, chance, None
+        return drawn, chance, score(probs, drawn)
 
     def _law(self, logits: Tensor, temperature: float) -> Tensor:
         """Log-probabilities of the clean tokens: tempered, then cut."""
@@ -210,7 +214,9 @@ class AddressedDraws:
             law = law - law.logsumexp(-1, keepdim=True)
         return law
 
-    def _draw(self, view: View, sequence: Numbers, column: Numbers, law: Tensor) -> Tensor:
+    def _draw(
+        self, view: View, sequence: Numbers, column: Numbers, law: Tensor
+    ) -> tuple[Tensor, Tensor]:
         """By address; a law that is certain needs no number, and none is wasted."""
         row = view.rows[sequence]
         place = self.places[row, column + view.start]
@@ -218,7 +224,8 @@ class AddressedDraws:
         if isinstance(self._draws, ExactDraw):
             return self._draws.tokens(law, where)  # nobody has to know what came out
         certain = Weights.certain(len(place))
-        return upload(self._draws.draw(law, where, certain, self.mask_id), law.device)
+        token, chance = self._draws.draw(law, where, certain, self.mask_id)
+        return upload(token, law.device), chance
 
     def _uniform(self, view: View, purpose: int) -> Tensor:
         output, round_ = self.outputs[view.rows][:, None], view.rounds[:, None]
@@ -268,6 +275,7 @@ class PowerDraws:
         logits = self._logits(view, view.open)
         drawn = self._draw(view, view.open, logits)
         tokens = scattered(drawn, view.open, 0)
+        self._tell(view, view.open, logits, drawn)
         if score.blind:
             return tokens, tokens
         rule_out(logits, self.hush)
@@ -276,7 +284,17 @@ class PowerDraws:
 
     def tokens(self, view: View, where: Truths) -> Tensor:
         """Tokens without scores."""
-        return scattered(self._draw(view, where, self._logits(view, where)), where, 0)
+        logits = self._logits(view, where)
+        drawn = self._draw(view, where, logits)
+        self._tell(view, where, logits, drawn)
+        return scattered(drawn, where, 0)
+
+    def _tell(self, view: View, where: Truths, logits: Tensor, drawn: Tensor) -> None:
+        """Powers of clocks draw from the tempered law; at 0 the best token is certain."""
+        chance = torch.ones(drawn.shape, device=view.device)
+        if self.temperature:
+            chance = log_share(logits.float() / self.temperature, drawn)
+        view.chance = scattered(chance, where, torch.nan)
 
     def numbers(self, view: View) -> Tensor:
         """One for every column of the window."""
@@ -335,13 +353,21 @@ class CategoricalDraws:
         """Tokens, and scores from the law that they were drawn from."""
         probs, drawn = self._drawn(view, view.open)
         tokens = scattered(drawn, view.open, 0)
+        self._tell(view, view.open, probs, drawn)
         return tokens, scattered(score(probs, drawn), view.open, NOT_OPEN)
 
     def tokens(self, view: View, where: Truths) -> Tensor:
         """Tokens without scores."""
         if view.extent is None:
             view.extent = where
-        return scattered(self._drawn(view, where)[1], where, 0)
+        probs, drawn = self._drawn(view, where)
+        self._tell(view, where, probs, drawn)
+        return scattered(drawn, where, 0)
+
+    def _tell(self, view: View, where: Truths, probs: Tensor, drawn: Tensor) -> None:
+        """At temperature 0 the best token is certain, whatever it scores."""
+        chance = share(probs, drawn) if self.temperature else torch.ones_like(drawn).float()
+        view.chance = scattered(chance.float(), where, torch.nan)
 
     def numbers(self, view: View) -> Tensor:
         """One for every open position of the batch, row by row."""

@@ -104,6 +104,7 @@ def lockstep(sampler: LockstepSampler) -> FastSampler:
                 draw.canvases,
                 seed=draw.seed,
             )
-            yield from batch.done(batch.confirm.fetched(sampler(batch)), batch.calls)
+            ids = sampler(batch)
+            yield from batch.done(*batch.confirm.fetched(ids, batch.trace.chance), batch.calls)
 
     return run

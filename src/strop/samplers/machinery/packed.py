@@ -25,10 +25,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from strop.denoisers.base import Denoiser, Model, PaddingDenoiser
-from strop.denoisers.device import Numbers, head_rows, upload, upload_rows
+from strop.denoisers.device import Floats, Numbers, head_rows, upload, upload_rows
 from strop.pool import OnStep, Output
 from strop.prompts.canvas import Canvases
-from strop.samplers.machinery.categorical import Normalisers, clean_log_probs
+from strop.samplers.machinery.categorical import Normalisers, clean_log_probs, log_share, shaped
 from strop.samplers.machinery.lattice import Address
 from strop.samplers.machinery.start import Start, Trace, reveal_grid, temperatures
 from strop.spec.generator import SamplerSpec
@@ -111,7 +111,9 @@ class Packed:
         self.fresh = np.zeros(slots, bool)  # the hidden state belongs to the current ids
         self.nfe = np.zeros(slots, np.int64)
         self.seconds = np.zeros(slots)
-        self.trace = Trace(slots, self.begin.width, draw.on_step)
+        self.trace = Trace(self.begin, denoiser.device, draw.on_step)
+        self.chance: Tensor | None = None
+        """Per row of a draw, how likely its token was; a law that knows sets it as it draws."""
         self.network_calls = 0
         self.network_rows = 0
         self._hidden: Tensor | None = None
@@ -136,12 +138,13 @@ class Packed:
                 self._step(active, law)
             rows = None
             if ended.size:  # the only time that the host has to wait, if the law does not ask it to
-                rows = self.confirm.fetched(self.ids[self.upload(ended)])
+                at = self.upload(ended)
+                rows = self.confirm.fetched(self.ids[at], self.trace.chance[at])
             now = time.perf_counter()
             self.seconds[active] += (now - clock) / active.size
             clock = now
             if rows is not None:
-                yield from self._hand_out(ended, rows)
+                yield from self._hand_out(ended, *rows)
                 self._refill(waiting, law)
                 clock = time.perf_counter()  # what the caller does with outputs is not ours
 
@@ -163,16 +166,17 @@ class Packed:
         self.blank[slots] = self.begin.open[slots].all(1)
         self.output[slots], self.round[slots] = outputs, -1
         self.nfe[slots], self.seconds[slots] = 0, 0.0
-        self.trace.changed[slots] = 0
+        self.trace.forget(slots)
         law.enter(slots, outputs)
 
-    def _hand_out(self, slots: Numbers, rows: Numbers) -> Iterator[Output]:
+    def _hand_out(self, slots: Numbers, rows: Numbers, chance: Floats) -> Iterator[Output]:
         self.trace.end_of(slots)
         yield from self.begin.outputs(
             slots,
             self.output[slots],
             rows,
-            self.trace.changed[slots],
+            chance,
+            self.trace,
             nfe=self.nfe[slots],
             seconds=self.seconds[slots],
             mask=self.denoiser.mask_id,
@@ -268,16 +272,21 @@ class Packed:
                 self.ids[rows.there] = self.upload(token)
                 out = token != self.denoiser.mask_id
                 self.note(slot[out], position[out], token[out])
+            if self.chance is not None:  # after what it replaces was noted
+                self.trace.chance[rows.there], self.chance = self.chance.float(), None
 
     def _best(self, logits: Tensor, rows: Rows, packed: Packed) -> Tensor:  # noqa: ARG002
-        return clean_log_probs(logits, self.denoiser.mask_id, 0, 1, confirm=self.confirm).argmax(-1)
+        mask_id = self.denoiser.mask_id
+        law = shaped(logits.clone(), mask_id, self.spec, self.confirm, self.heat(rows.slot))
+        best = clean_log_probs(logits, mask_id, 0, 1, confirm=self.confirm).argmax(-1)
+        self.chance = log_share(law, best)
+        return best
 
     def note(self, slot: Numbers, position: Numbers, token: Numbers | None) -> None:
         """These tokens changed in the current round of their sequences; None: to ones unseen."""
         self.masked[slot, position] = False if token is None else token == self.denoiser.mask_id
         self.fresh[slot] = self.blank[slot] = False
-        place = self.begin.place[slot, position]
-        self.trace.note(self.output[slot], slot, self.round[slot], place, token)
+        self.trace.note(self.output[slot], slot, self.round[slot], position, token)
 
     def heat(self, slot: Numbers) -> Tensor | None:
         """The temperatures of these slots' rounds under a schedule; else None."""

@@ -60,6 +60,8 @@ class View:
     """Rows of scores that are computed at a time."""
     extent: Truths | None = None
     """Where a public code draws though it needs fewer, [R, W]."""
+    chance: Tensor | None = None
+    """How likely the law that they are drawn from makes the tokens drawn here, [R, W]."""
 
     @classmethod
     def blank(cls, canvas: BlockState, rows: Numbers, candidates: Truths) -> View:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -22,7 +23,7 @@ from torch import Tensor
 from strop.denoisers.base import Denoiser
 from strop.denoisers.device import Floats, Numbers, upload, upload_rows
 from strop.errors import UserError
-from strop.pool import OnStep, Output
+from strop.pool import EARLIER, TRACED, OnStep, Output
 from strop.prompts.canvas import Canvases
 from strop.spec.generator import EPSILON, SamplerSpec
 from strop.spec.value import Cooling
@@ -97,6 +98,21 @@ def neighbouring(grid: RevealGrid) -> RevealGrid:
     return replace(grid, s=grid.t - (times[:-1] - times[1:]))
 
 
+MANTISSA = 6
+"""Bits of a chance that are kept beside its exponent: it is within 0.8%, and packs well."""
+UNSEEN = -1
+"""Nothing was told of a position, or a token that only the device knows."""
+
+
+class Replaced(NamedTuple):
+    """Values of a sequence that others took the place of; chances are still on the device."""
+
+    place: Numbers
+    round: NDArray[np.int32]
+    token: Numbers
+    chance: Tensor
+
+
 class Trace:
     """The sequences of a batch, by slot.
 
@@ -104,10 +120,14 @@ class Trace:
     tokens and take back others at different moments of one round.
     """
 
-    def __init__(self, slots: int, length: int, on_step: OnStep | None) -> None:
-        self.changed = np.zeros((slots, length), np.int32)
-        """Per slot and position, the round after which it last changed; 0: never."""
-        self._on_step = on_step
+    def __init__(self, begin: Start, device: torch.device, on_step: OnStep | None) -> None:
+        self.changed = np.zeros((len(begin.open), begin.width), np.int32)
+        """Per slot and place, the round after which it last changed; 0: never."""
+        self.chance = torch.full(begin.open.shape, torch.nan, device=device)
+        """Per slot and column, the chance of the token there; of a mask, anything."""
+        self._begin, self._on_step = begin, on_step
+        self._last = np.full(begin.open.shape, UNSEEN)
+        self._replaced: dict[int, list[Replaced]] = {}
         self._untold: dict[int, tuple[int, int, list[Numbers], list[Numbers]]] = {}
 
     @property
@@ -115,18 +135,31 @@ class Trace:
         """Whether anybody asks for the tokens."""
         return self._on_step is not None
 
+    def forget(self, slots: Numbers) -> None:
+        """Other sequences begin in these, or the same ones anew."""
+        self.changed[slots], self._last[slots] = 0, UNSEEN
+        for slot in slots.tolist():
+            self._replaced.pop(slot, None)
+
+    def begun(self, there: tuple[Numbers, ...], token: Numbers) -> None:
+        """What stands at slots and columns before the first round, where that is no mask."""
+        self._last[there] = token
+
     def note(
         self,
         output: Numbers,
         slot: Numbers,
         round_: Numbers,
-        position: Numbers,
+        column: Numbers,
         token: Numbers | None,
     ) -> None:
         """These tokens changed, one entry each; `round_` counts updates from 0.
 
         Where nobody watches, the tokens need not be known.
         """
+        position = self._begin.place[slot, column]
+        self._keep(output, slot, column, position)
+        self._last[slot, column] = UNSEEN if token is None else token
         self.changed[slot, position] = round_ + 1
         if self._on_step is None or token is None:
             return
@@ -140,6 +173,37 @@ class Trace:
             )
             positions.append(position[its])
             tokens.append(token[its])
+
+    def _keep(self, output: Numbers, slot: Numbers, column: Numbers, place: Numbers) -> None:
+        """Of the outputs that are traced, the values that are about to be replaced."""
+        kept = (output < TRACED) & (self._last[slot, column] != UNSEEN)
+        for one in np.unique(slot[kept]).tolist():
+            its = kept & (slot == one)
+            at = upload_rows(self.chance.device, slot[its], column[its])
+            told = self.changed[one, place[its]], self._last[one, column[its]]
+            found = Replaced(place[its], *told, self.chance[at])
+            self._replaced.setdefault(one, []).append(found)
+
+    def kept(
+        self, slots: Numbers, rows: Numbers, chance: NDArray[np.float64], mask: int | None
+    ) -> NDArray[np.float32]:
+        """Chances of finished sequences [S, L]: none where another token stands than was told of,
+        such as padding behind an end, and none of a mask."""
+        last = self._last[slots]
+        other = ((last != UNSEEN) & (last != rows)) | (rows == (UNSEEN if mask is None else mask))
+        return _rounded(np.where(other, np.nan, chance))
+
+    def earlier(self, slot: int, mask: int | None) -> NDArray[np.void]:
+        """What stood in a sequence before, by round and place."""
+        parts = self._replaced.pop(slot, [])
+        found = np.zeros(sum(len(part.place) for part in parts), EARLIER)
+        if not parts:
+            return found
+        for name in ("place", "round", "token"):
+            found[name] = np.concatenate([getattr(part, name) for part in parts])
+        chance = torch.cat([part.chance for part in parts]).cpu().numpy()  # waits
+        found["chance"] = _rounded(np.where(found["token"] == mask, np.nan, chance))
+        return found[np.lexsort((found["place"], found["round"]))]
 
     def end(self) -> None:
         """Nothing more happens to the sequences that are told of."""
@@ -156,6 +220,13 @@ class Trace:
         output, number, positions, tokens = self._untold.pop(slot)
         if self._on_step is not None:
             self._on_step(output, number, np.concatenate(positions), np.concatenate(tokens))
+
+
+def _rounded(chance: NDArray[np.floating]) -> NDArray[np.float32]:
+    drop = np.uint32(23 - MANTISSA)
+    bits = chance.astype(np.float32).view(np.uint32) + (np.uint32(1) << (drop - np.uint32(1)))
+    found = (bits >> drop << drop).view(np.float32)
+    return np.where(np.isnan(chance), np.float32(np.nan), found)
 
 
 OPEN = -1
@@ -229,7 +300,8 @@ class Start:
         slots: Numbers,
         numbers: Numbers,
         rows: Numbers,
-        changed: NDArray[np.int32],
+        chance: Floats,
+        trace: Trace,
         *,
         nfe: Numbers,
         seconds: Floats,
@@ -239,6 +311,7 @@ class Start:
     ) -> Iterator[Output]:
         """Outputs that are done: of every whole sequence [S, L] the response, one after another.
 
+        With the chances of all positions [S, L], and what else the trace keeps of them.
         All arrays have an entry for each of `slots`. What can be done for all at once is: there may
         be thousands, each of a few tokens.
         """
@@ -253,9 +326,14 @@ class Start:
             )
         ids = rows[opened].reshape(len(rows), -1)  # a batch has as many open in every sequence
         left = np.zeros(len(rows), int) if mask is None else (ids == mask).sum(1)
-        columns = numbers, ids, nfe, seconds, left, changed[:, : ids.shape[1]]
+        columns = numbers, ids, nfe, seconds, left, trace.changed[slots, : ids.shape[1]]
         done = map(Output, *(one if one.ndim > 1 else one.tolist() for one in columns))
+        chances = trace.kept(slots, rows, chance, mask)[opened].reshape(ids.shape)
+        known = np.asarray(~np.isnan(chances).all(1))
         for i, output in enumerate(done):
+            output.chance = chances[i] if known[i] else None
+            if output.index < TRACED:
+                output.earlier = trace.earlier(int(slots[i]), mask)
             if counts:
                 output.counts = {name: int(found[i]) for name, found in counts.items()}
             yield output
@@ -280,7 +358,7 @@ class BatchRun:
     def __post_init__(self) -> None:
         self.begin = Start(self.batch, self.length, self.canvases)
         self.begin.enter(np.arange(self.batch), self.outputs)
-        self.trace = Trace(self.batch, self.begin.width, self.on_step)
+        self.trace = Trace(self.begin, self.denoiser.device, self.on_step)
         self.began = time.perf_counter()
 
     @property
@@ -296,11 +374,15 @@ class BatchRun:
         self, update: int | Numbers, slots: Numbers, position: Numbers, token: Numbers
     ) -> None:
         """These tokens changed in an update (counted from 0), or each in its own."""
-        place = self.begin.place[slots, position]
         updates = np.broadcast_to(update, slots.shape)
-        self.trace.note(self.outputs[slots], slots, updates, place, token)
+        self.trace.note(self.outputs[slots], slots, updates, position, token)
 
-    def done(self, ids: Numbers, nfe: Numbers) -> Iterator[Output]:
+    def know(self, slots: Numbers, position: Numbers, chance: Tensor) -> None:
+        """How likely tokens were that have been noted."""
+        at = upload_rows(self.trace.chance.device, slots, position)
+        self.trace.chance[at] = chance.float()
+
+    def done(self, ids: Numbers, chance: Floats, nfe: Numbers) -> Iterator[Output]:
         """The outputs, each with its network calls."""
         self.trace.end()
         seconds = (time.perf_counter() - self.began) / self.batch
@@ -308,7 +390,8 @@ class BatchRun:
             np.arange(self.batch),
             self.outputs,
             ids,
-            self.trace.changed,
+            chance,
+            self.trace,
             nfe=nfe,
             seconds=np.full(self.batch, seconds),
             mask=self.denoiser.mask_id,

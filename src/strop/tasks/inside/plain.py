@@ -10,7 +10,7 @@ What a process in the sandbox may use up; set before a line of the program is re
 from __future__ import annotations
 
 import resource
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from itertools import islice
 from typing import Any
 
@@ -34,6 +34,14 @@ ITEMS = 100_000
 
 SEQUENCES = {"list": list, "tuple": tuple, "set": set, "frozenset": frozenset, "iterator": iter}
 """What is rebuilt from its elements."""
+
+NUMBERS: dict[str, Callable[..., Any]] = {
+    "int": lambda digits: int(digits, 16),
+    "float": float.fromhex,
+    "complex": lambda real, imaginary: complex(float.fromhex(real), float.fromhex(imaginary)),
+    "bytes": bytes.fromhex,
+}
+"""What is rebuilt from its digits."""
 
 
 class NotPlain(ValueError):
@@ -76,30 +84,16 @@ def unpack(data: Any, depth: int = 0) -> Any:
             return SEQUENCES[kind]([unpack(one, depth + 1) for one in rest])
         if kind == "dict":
             return {unpack(k, depth + 1): unpack(v, depth + 1) for k, v in rest}
-        return _number(kind, rest)
+        if kind in NUMBERS:
+            return NUMBERS[kind](*rest)
+        raise NotPlain(f"an unknown kind of data: {kind[:40]!r}")
     except (TypeError, ValueError, OverflowError) as error:
         raise NotPlain(f"a message that is no plain data: {error}") from None
 
 
-def _number(kind: str, rest: list[Any]) -> Any:
-    if kind == "int":
-        (digits,) = rest
-        return int(digits, 16)
-    if kind == "float":
-        (digits,) = rest
-        return float.fromhex(digits)
-    if kind == "complex":
-        real, imaginary = rest
-        return complex(float.fromhex(real), float.fromhex(imaginary))
-    if kind == "bytes":
-        (digits,) = rest
-        return bytes.fromhex(digits)
-    raise NotPlain(f"an unknown kind of data: {kind[:40]!r}")
-
-
 def _sequence(value: Any) -> str:
-    for kind, base in (("list", list), ("tuple", tuple), ("set", set), ("frozenset", frozenset)):
-        if isinstance(value, base):
+    for kind, base in SEQUENCES.items():
+        if isinstance(base, type) and isinstance(value, base):
             return kind
     if isinstance(value, Iterable):
         return "iterator"

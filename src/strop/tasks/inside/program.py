@@ -10,8 +10,9 @@ from __future__ import annotations
 import json
 import os
 import sys
+from contextlib import suppress
 from types import ModuleType
-from typing import Any
+from typing import Any, cast
 
 from strop.tasks.inside.plain import confine, pack, unpack
 
@@ -26,10 +27,15 @@ def main() -> None:
     # What the program prints is captured apart, and what it reads is nothing.
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     os.dup2(2, 1)
+    cast("Any", sys.stdout).reconfigure(line_buffering=True)  # seen even if it is killed
     module = ModuleType("program")
     sys.modules["program"] = module
     for line in requests:
-        replies.write(_answer(module, json.loads(line)) + b"\n")
+        answer = _answer(module, json.loads(line))
+        with suppress(BaseException):  # the program may have put anything there
+            sys.stderr.flush()
+            sys.stdout.flush()
+        replies.write(answer + b"\n")
         replies.flush()
 
 
