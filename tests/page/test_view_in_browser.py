@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,7 +13,14 @@ from chromium import LAPTOP, PHONE, Watched, chromium
 from made_runs import cell_spec, output, with_perplexity
 from served import served
 from strop.disk import locked
+from strop.measure.frame import read_run
 from strop.store import Run
+
+pytest.importorskip("starlette")
+
+from strop.page.live import viewer
+from strop.page.live.ratings import Ratings
+from strop.page.live.viewer import MANY
 
 pytestmark = pytest.mark.browser
 
@@ -88,6 +96,44 @@ def test_a_page_follows_a_run(browser: object, begun: Run) -> None:
         assert page.page.locator("#corners tbody td a").count() == 2
         assert page.page.locator("nav a").count() > 1
         quiet(page, address)
+
+
+def test_a_large_page_shows_outputs_first_and_is_gone_through_by_keys(
+    browser: object, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """More outputs than numbers are waited for: their page needs no number, and gets them later."""
+    n, spec, numbers = MANY + 200, cell_spec(4), threading.Event()
+    run = Run.prepare(tmp_path / "large", {"checkpoint": "made", "n": n}, [spec])
+    add(run, 0, n)
+    cell = run.cells()[0]
+    cell.merge()
+    monkeypatch.setattr(viewer, "read_run", lambda run: numbers.wait(120) and read_run(run))
+    try:
+        with served([run.path]) as address:
+            page = opened(browser, address)
+            told(page, f"{n} of {n}", "#status")
+            assert page.page.locator("#numbers-come").is_visible()
+            assert page.page.locator("#corners").count() == 0
+            page.page.evaluate("window.notLoadedAgain = true")
+            press = page.page.keyboard.press
+            for _ in range(14):  # both sides in turn, and beyond the six that are shown
+                press("j")
+            at = "() => document.activeElement.querySelector('h3')?.textContent || ''"
+            page.page.wait_for_function(f"() => ({at})().startsWith('#6')")
+            press("2")
+            page.page.wait_for_function("() => document.activeElement.textContent.includes('kept')")
+            assert Ratings(run.path).now() == [(cell.id, 6, 2)]
+            numbers.set()
+            told(page, "Entropy", "#corners")
+            page.page.wait_for_function("() => !document.getElementById('numbers-come')")
+            assert page.page.locator("nav a").count() > 1
+            assert page.page.evaluate("window.notLoadedAgain")
+            page.page.wait_for_selector("#filter-column option[value='1']", state="attached")
+            press("]")
+            assert page.page.evaluate("document.activeElement.tagName") == "SECTION"
+            quiet(page, address)
+    finally:
+        numbers.set()
 
 
 def test_a_lost_server_is_told_and_found_again(browser: object, begun: Run) -> None:
