@@ -528,6 +528,40 @@ FAULTS = (
         "np.logaddexp.reduce(laws)",
         ("tests/verbs/test_truth_study.py::test_the_bound_and_the_rare_words",),
     ),
+    # the paper's tables
+    Fault(
+        "table 2A has the standard sampler's number on both sides",
+        "verbs/groupeval.py",
+        'known = said.get(f"{name}_{setting}")',
+        'known = said.get(f"{name}_standard")',
+        (
+            "tests/verbs/test_groupeval_study.py::test_table_2a_has_every_printed_number_in_its_place",
+        ),
+    ),
+    Fault(
+        "a ratio of two generators is the other way round",
+        "verbs/exact_output.py",
+        'found = ratio(above, below, seed=ask["seed"])',
+        'found = ratio(below, above, seed=ask["seed"])',
+        (
+            "tests/verbs/test_family_studies.py"
+            "::test_ratios_and_judged_differences_are_of_the_first_over_the_second",
+        ),
+    ),
+    Fault(
+        "better samples are told as worse ones",
+        "verbs/posterior.py",
+        'rows.append({**row, "ratio": perplexity_ratio(one, sharp)})',
+        'rows.append({**row, "ratio": perplexity_ratio(sharp, one)})',
+        ("tests/verbs/test_paper.py::test_cells_beside_a_loss_are_its_own_at_1_over_sharpened",),
+    ),
+    Fault(
+        "a certificate forgets the noise of what was published",
+        "verbs/certify.py",
+        'told["outputs"], error=error',
+        'told["outputs"] * 10**9, error=error',
+        ("tests/verbs/test_certify.py::test_a_gap_has_the_noise_of_both_sides",),
+    ),
 )
 
 

@@ -135,6 +135,13 @@ def test_distances_and_their_permutations() -> None:
     assert same.p_other > 0.5
 
 
+def test_where_no_text_comes_twice_company_is_not_told() -> None:
+    answers = {a.knob: a for a in Probe(Wavering(2)).run()}
+    for knob in ("batch", "concurrency"):
+        assert answers[knob].word == "cannot tell"
+        assert "no request brings the same text twice" in answers[knob].why
+
+
 class Crowded(probe_errors.Simulated):
     """In company one reply in thirteen is another one: too few to tell, so that all is asked."""
 

@@ -338,7 +338,10 @@ def names(one: Parameter) -> tuple[str, ...]:
 
 def _run(verb: Verb, given: dict[str, Any]) -> None:
     as_json, quiet = given.pop("as_json", False), given.pop("quiet", False)
-    values = {one.name: _typed(one, given[one.name]) for one in verb.takes}
+    values = {
+        one.name: parsed(one.kind, given[one.name], one.argument or names(one)[0])
+        for one in verb.takes
+    }
     speaking: dict[str, Any] = {} if quiet else {"note": _note, "bars": TERMINAL}
     with output.warnings_noted(), reporter(quiet=quiet) as bar:
         ask = verb.asked(values, progress=bar, **speaking)
@@ -346,10 +349,6 @@ def _run(verb: Verb, given: dict[str, Any]) -> None:
     tell(ask, replace(result, remarks=(), next=None) if quiet else result, as_json)
     if result.then is not None and not quiet and not as_json and output.screen():
         result.then()
-
-
-def _typed(one: Parameter, value: Any) -> Any:
-    return parsed(one.kind, value, one.argument or names(one)[0])
 
 
 def _note(text: str) -> None:

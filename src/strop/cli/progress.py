@@ -18,10 +18,6 @@ LINE_SECONDS = 60.0
 _WAITING = "{}: another process is at work on it, waiting"
 
 
-def _name(cell: CellSpec | None, what: str) -> str:
-    return what if cell is None else f"{label(cell.generator.sampler)} {what}".rstrip()
-
-
 def _work(cell: CellSpec | None, what: str) -> int:
     """What an output costs beside others of the same call: network calls if it is drawn."""
     if cell is None or what:
@@ -56,7 +52,8 @@ class _Stage:
         if self._later.pop(self._key(cell, what), None) is None:
             self._later = {}
             self._begin()  # a call that did not say what comes
-        self.name, self.number = _name(cell, what), self.number + 1
+        self.name = what if cell is None else f"{label(cell.generator.sampler)} {what}".rstrip()
+        self.number += 1
         self.total, self.done, self.tokens = total, done, 0
         self._each, self._cell_began = _work(cell, what), self._clock()
 

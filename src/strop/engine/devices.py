@@ -85,7 +85,8 @@ class Processes:
     def _replace(self, worker: int) -> Event:
         self._ends.pop(worker).close()
         code = self._running.pop(worker).wait()
-        why = f"a worker on {self._places[worker]} ended with {_end(code)}"
+        end = f"signal {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
+        why = f"a worker on {self._places[worker]} ended with {end}"
         if self._replaced[worker] == REPLACEMENTS:
             return Event(worker, "gone", why)
         self._replaced[worker] += 1
@@ -132,10 +133,6 @@ def _threads(places: list[str]) -> dict[str, int]:
 
     whole, cpus = torch.get_num_threads(), places.count("cpu")
     return {one: max(1, whole // (cpus if one == "cpu" else len(places))) for one in places}
-
-
-def _end(code: int) -> str:
-    return f"signal {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
 
 
 def failure(error: BaseException) -> BaseException:

@@ -6,16 +6,18 @@ have theirs in `strop.store.remembered`; a hub's repository is always asked for.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from strop import assets
+from strop.checkpoints.files import refuse_mistyped, refuse_training_run
 from strop.engine.plan import WORKERS
 from strop.errors import UserError
 from strop.spec.generator import CheckpointSpec
 from strop.spec.measure import EvaluatorSpec
+from strop.store import read_mark
 from strop.store.remembered import FileMemory, files_at
 
 if TYPE_CHECKING:
@@ -75,6 +77,38 @@ def check_evaluator_name(name: str) -> None:
         from strop.measure.evaluator import check_name
 
         check_name(name)
+
+
+def refuse_usual_evaluator(sources: Iterable[str]) -> None:
+    """Refuse the default evaluator for outputs of checkpoints that are not embedded.
+
+    It has read fairy tales only: perplexities of other texts under it are in the thousands and say
+    nothing.
+    """
+    for source in sources:
+        if not _embedded(source):
+            refuse_mistyped(source)
+            refuse_training_run(Path(source).expanduser())
+            raise UserError(
+                "No evaluator was named, and the default one has read fairy tales only.",
+                where="`evaluator`",
+                got=source,
+                expected=f"a language model for such texts; {assets.EVALUATOR} is for embedded: "
+                "checkpoints",
+                fix="say `evaluator=gpt2`, as the paper does, or another model that reads the "
+                "language of your texts: a hub id, a directory, smollm2-135m",
+            )
+
+
+def _embedded(source: str) -> bool:
+    """Whether it is an embedded checkpoint, or a run of one."""
+    if source.startswith(assets.EMBEDDED):
+        return True
+    for place in (source, source.rpartition("@")[0]):
+        mark = read_mark(Path(place)) if place and Path(place).is_dir() else None
+        if mark is not None and mark.holds_cells:
+            return str(mark.asked.get("checkpoint")).startswith(assets.EMBEDDED)
+    return False
 
 
 def known_model(source: str, *, device: str = "auto", dtype: str = "auto") -> Model:

@@ -16,7 +16,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
@@ -32,6 +31,7 @@ from strop.page.tables import (
     facts,
     output_columns,
     pool_table,
+    rows_of,
 )
 from strop.pool import TRACED
 from strop.spec.generator import OperatingPoint
@@ -43,8 +43,6 @@ MOST_BYTES = 8_000_000
 """What a page may weigh; beyond it, it holds fewer outputs and says so."""
 SOME = 16
 """Outputs of each generator that tell how much room outputs take."""
-FIGURES = 5
-"""Significant digits of the numbers of an output: more than the page shows."""
 STYLES = ("page.css", "live.css")
 SCRIPTS = ("base.js", "charts.js", "player.js", "outputs.js", "evidence.js", "theory.js")
 """Of both forms of the page: held inside a file, or served beside it."""
@@ -331,24 +329,10 @@ def _column(one: OutputColumn) -> dict[str, Any]:
     return {"name": column.name, **said}
 
 
-def rows_of(cell: Shown, columns: Sequence[OutputColumn]) -> list[list[Any]]:
-    """What the browser of outputs knows of each: [[index, text, [values]], ...]."""
-    numbers = np.array(list(cell.texts), np.int64)
-    values = [column.values(cell, numbers).tolist() for column in columns]
-    return [
-        [index, encodable(text), [_shortened(one[place]) for one in values]]
-        for place, (index, text) in enumerate(cell.texts.items())
-    ]
-
-
 def packed(value: Any) -> str:
     """JSON as the page's script unpacks it."""
     text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
     return base64.b64encode(zlib.compress(text.encode(), 9)).decode()
-
-
-def _shortened(value: float) -> float | None:
-    return None if math.isnan(value) else float(f"{value:.{FIGURES}g}")
 
 
 # ---------------------------------------------------------------------------- templates

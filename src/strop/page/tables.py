@@ -7,6 +7,7 @@ A file of judgments has no place for scores, so it is scored here.
 
 from __future__ import annotations
 
+import math
 import shlex
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
@@ -22,7 +23,16 @@ from strop.errors import UserError
 from strop.groupeval.words import COPIED, DIAGNOSTICS, FACTOR_COLUMNS, current_scores, differences
 from strop.measure.frame import SMALL, Measured, cut_notes
 from strop.measure.metric import metrics
-from strop.page.data import CellGroup, JudgedSeries, Report, Shown, listed, rater, value_of
+from strop.page.data import (
+    CellGroup,
+    JudgedSeries,
+    Report,
+    Shown,
+    encodable,
+    listed,
+    rater,
+    value_of,
+)
 from strop.spec.measure import MetricSpec
 from strop.table import Column, Pivot, Table
 
@@ -30,6 +40,8 @@ if TYPE_CHECKING:
     from strop.groupeval import Judgments
 
 
+FIGURES = 5
+"""Significant digits of the numbers of an output: more than the page shows."""
 COLUMNS = (
     Column("name", "generator", mark="mark"),
     Column("geq", "GEQ", digits=3, help="Quality, 0 to 10; 95% interval."),
@@ -343,3 +355,17 @@ def _named(column: Column, name: str, key: str | None = None) -> Column:
     label = column.label or column.name.replace("_", " ")
     label = f"{label} ({name})" if name else label
     return replace(column, name=key or column.name, label=label)
+
+
+def rows_of(cell: Shown, columns: Sequence[OutputColumn]) -> list[list[Any]]:
+    """What the browser of outputs knows of each: [[index, text, [values]], ...]."""
+    numbers = np.array(list(cell.texts), np.int64)
+    values = [column.values(cell, numbers).tolist() for column in columns]
+    return [
+        [index, encodable(text), [_shortened(one[place]) for one in values]]
+        for place, (index, text) in enumerate(cell.texts.items())
+    ]
+
+
+def _shortened(value: float) -> float | None:
+    return None if math.isnan(value) else float(f"{value:.{FIGURES}g}")

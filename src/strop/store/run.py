@@ -82,7 +82,8 @@ class Run:
             if force:
                 run._clear(folder)
                 mark = None
-            wanted = dict(zip((cell.id for cell in cells), _counts(asked, cells), strict=True))
+            counts = asked.get("outputs") or [int(asked.get("n", 0))] * len(cells)
+            wanted = dict(zip((cell.id for cell in cells), counts, strict=True))
             ids = list(wanted)
             if grow:
                 known = mark.cells if mark is not None and mark.cells else ()
@@ -254,10 +255,6 @@ class Run:
                 "by whole batches, see `batch_size`)",
                 fix="choose another `out`, or start this one anew with `force`",
             )
-
-
-def _counts(asked: Mapping[str, Any], cells: Sequence[CellSpec]) -> Sequence[int]:
-    return asked.get("outputs") or [int(asked.get("n", 0))] * len(cells)
 
 
 def _remove_if_empty(folder: Path) -> None:

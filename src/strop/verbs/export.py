@@ -62,8 +62,10 @@ def _written(ask: Ask, folder: Path, result: Result, study: str = "") -> Result:
             files.append(target / f"{name}.{kind}")
             write(files[-1], exported(table, kind))
     files += _figure(result, study, target)
+    titles = {name: table.title for name, table in tables.items()}
+    rows = [[str(one), titles.get(one.stem, "the figure")] for one in files]
     return Result(
-        parts=(grid(["file", "what"], [[str(one), _title(one, tables)] for one in files]),),
+        parts=(grid(["file", "what"], rows),),
         json={"files": [str(one) for one in files]},
         value=files,
     )
@@ -107,10 +109,6 @@ def _figure(result: Result, study: str, target: Path) -> list[Path]:
     draw, file = record.draw, target / f"{study}.pdf"
     write_figure(lambda: draw(result), [file])
     return [file]
-
-
-def _title(file: Path, tables: dict[str, Table]) -> str:
-    return tables[file.stem].title if file.stem in tables else "the figure"
 
 
 VERB = Verb(

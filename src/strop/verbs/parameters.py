@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from pathlib import Path
+from collections.abc import Sequence
 from typing import Any
 
-from strop.assets import EMBEDDED, EVALUATOR
+from strop.assets import EVALUATOR
 from strop.bounds import MOST_LENGTH
 from strop.errors import UserError
 from strop.records.record import FAMILIES
@@ -32,47 +31,6 @@ def evaluator(default: str = EVALUATOR, smoke: Any = SAME) -> Parameter:
     shown = f"{EVALUATOR}, for embedded checkpoints only" if default == EVALUATOR else None
     words = "The language model that scores."
     return Parameter("evaluator", words, default, smoke=smoke, shown=shown)
-
-
-def refuse_usual_evaluator(sources: Iterable[str]) -> None:
-    """Refuse the default evaluator for outputs of checkpoints that are not embedded.
-
-    It has read fairy tales only: perplexities of other texts under it are in the thousands and say
-    nothing.
-    """
-    for source in sources:
-        if not _embedded(source):
-            _refuse_no_checkpoint(source)
-            raise UserError(
-                "No evaluator was named, and the default one has read fairy tales only.",
-                where="`evaluator`",
-                got=source,
-                expected=f"a language model for such texts; {EVALUATOR} is for embedded: "
-                "checkpoints",
-                fix="say `evaluator=gpt2`, as the paper does, or another model that reads the "
-                "language of your texts: a hub id, a directory, smollm2-135m",
-            )
-
-
-def _refuse_no_checkpoint(source: str) -> None:
-    """What is wrong with a source whoever scores it."""
-    from strop.checkpoints.files import refuse_mistyped, refuse_training_run
-
-    refuse_mistyped(source)
-    refuse_training_run(Path(source).expanduser())
-
-
-def _embedded(source: str) -> bool:
-    """Whether it is an embedded checkpoint, or a run of one."""
-    if source.startswith(EMBEDDED):
-        return True
-    from strop.store import read_mark
-
-    for place in (source, source.rpartition("@")[0]):
-        mark = read_mark(Path(place)) if place and Path(place).is_dir() else None
-        if mark is not None and mark.holds_cells:
-            return str(mark.asked.get("checkpoint")).startswith(EMBEDDED)
-    return False
 
 
 def refuse_sweep_without_one(temperatures: Sequence[float]) -> None:

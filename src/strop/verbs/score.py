@@ -26,12 +26,13 @@ NONE = "none"
 
 def _run(ask: Ask) -> Result:
     from strop.groupeval.inputs import holds_texts
+    from strop.measure.known import refuse_usual_evaluator
 
     run = Path(ask["run"])
     named = ask["evaluator"]
     if named is None:
         if run.exists():  # of what is not there something else is told
-            parameters.refuse_usual_evaluator([str(run)])
+            refuse_usual_evaluator([str(run)])
         named = (EVALUATOR,)
     names: list[str] = [] if named == (NONE,) else list(named)
     if holds_texts(run):

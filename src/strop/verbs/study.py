@@ -22,7 +22,6 @@ from strop.registry import Registry
 from strop.served.address import notes_of
 from strop.served.serving import served_as
 from strop.table import Table
-from strop.verbs.parameters import refuse_usual_evaluator
 from strop.verbs.result import Result, result_of
 from strop.verbs.verb import SAME, Ask, Parameter, Verb, quoted, report_command
 
@@ -149,6 +148,8 @@ class Study(Verb):
         self.check(ask)
         unnamed = given.get("evaluator") is None and values.get("evaluator") == EVALUATOR
         if unnamed and self.needs_evaluator(ask):
+            from strop.measure.known import refuse_usual_evaluator
+
             refuse_usual_evaluator(self.origins(ask))
         return ask
 

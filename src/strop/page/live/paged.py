@@ -19,8 +19,7 @@ from numpy.typing import NDArray
 
 from strop.errors import UserError
 from strop.page.data import Shown
-from strop.page.page import rows_of
-from strop.page.tables import OutputColumn
+from strop.page.tables import OutputColumn, rows_of
 from strop.store import Cell
 from strop.store.tables import ROWS, token_ids
 

@@ -18,8 +18,8 @@ from jinja2 import Environment, PackageLoader
 
 from strop.errors import UserError
 from strop.measure.frame import Frame, read_run
-from strop.page.collect import RATINGS, gather, unmeasured
-from strop.page.data import Report
+from strop.page.collect import gather, unmeasured
+from strop.page.data import RATINGS, Report
 from strop.page.live.paged import Paged
 from strop.page.live.ratings import Ratings
 from strop.page.live.watch import WatchedFolder, is_hold, locked_files, walk
