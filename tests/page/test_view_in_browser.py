@@ -7,6 +7,7 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
 from chromium import LAPTOP, PHONE, Watched, chromium
 
@@ -14,7 +15,9 @@ from made_runs import cell_spec, output, with_perplexity
 from served import served
 from strop.disk import locked
 from strop.measure.frame import read_run
-from strop.store import Run
+from strop.store import Cell, Run
+from strop.store.documents import OUTPUTS
+from strop.store.tables import ROWS, output_table, write_stream
 
 pytest.importorskip("starlette")
 
@@ -134,6 +137,64 @@ def test_a_large_page_shows_outputs_first_and_is_gone_through_by_keys(
             quiet(page, address)
     finally:
         numbers.set()
+
+
+def many(cell: Cell, n: int) -> None:
+    """As many short outputs, column by column: one by one they would take minutes."""
+    import pyarrow as pa
+
+    ids = np.random.default_rng(0).integers(0, 11, (n, 4), np.int32)
+    number = np.arange(n)
+    text = np.char.add("text ", number.astype(str)).astype(object)
+    text[-20:] += " of the last"
+    sample = output_table([output(0, [0, 1, 2, 3])], cell.spec)
+    rows = sample.take(pa.array(np.zeros(n, np.int64)))
+    given = {
+        "index": pa.array(number),
+        "ids": pa.FixedSizeListArray.from_arrays(pa.array(ids.ravel()), 4),
+        "text": pa.array(text, pa.string()),
+    }
+    for name, values in given.items():
+        rows = rows.set_column(rows.column_names.index(name), name, values)
+    parts = (rows.slice(first, ROWS) for first in range(0, n, ROWS))
+    write_stream(cell.path / OUTPUTS, sample.schema, parts)
+
+
+@pytest.mark.slow
+def test_a_million_outputs_come_first_and_are_paged_to_the_last(
+    browser: object, tmp_path: Path
+) -> None:
+    n, spec = 1_000_000, cell_spec(4)
+    run = Run.prepare(tmp_path / "million", {"checkpoint": "made", "n": n}, [spec])
+    [cell] = run.cells()
+    many(cell, n)
+    with served([run.path]) as address:
+        page = opened(browser, address)
+        page.page.set_default_timeout(300_000)
+        told(page, f"Left: {n} of {n} outputs", "#status")
+        assert page.page.locator("#numbers-come").is_visible()
+        assert page.page.locator("#corners").count() == 0
+        assert page.texts("a") == [f"text {i}" for i in range(6)]
+        ask = (
+            "(wish) => strop.fetched('outputs', wish).then((said) => [said.rows.length, said.next])"
+        )
+        wish = {"cell": cell.id, "n": 64, "search": "", "order": ""}
+        ends = [page.page.evaluate(ask, {**wish, "after": after}) for after in (n - 100, n - 36)]
+        assert ends == [[64, n - 36], [36, None]]
+        page.page.fill("#search", "the last")
+        told(page, f"Left: 20 of {n} outputs", "#status")
+        for shown in (12, 18, 20):
+            page.page.click("#more")
+            page.page.wait_for_function(
+                "n => document.querySelectorAll('#pairs article.a').length === n", arg=shown
+            )
+        assert page.page.locator("#more").is_hidden()
+        assert page.texts("a") == [f"text {i} of the last" for i in range(n - 20, n)]
+        page.page.evaluate("hash => { location.hash = hash }", f"#output={cell.id}-{n - 1}")
+        told(page, f"Left: 1 of {n} outputs", "#status")
+        assert page.texts("a") == [f"text {n - 1} of the last"]
+        told(page, "Entropy", "#corners")
+        quiet(page, address)
 
 
 def test_a_lost_server_is_told_and_found_again(browser: object, begun: Run) -> None:
