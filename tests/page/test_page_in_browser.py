@@ -574,3 +574,30 @@ def test_stays_under_the_limit_at_full_size(
     watched.settled("Left: 128 of 128 outputs. Right: 128 of 128.")
     assert watched.wrong == []
     watched.page.close()
+
+
+def test_on_paper_nothing_is_cut(opened: Watched) -> None:
+    """Paper neither scrolls nor unfolds: tables fit, and texts are whole."""
+    page = opened.page
+    cut = """() => [...document.querySelectorAll('.text')].filter((one) =>
+      one.scrollHeight > one.clientHeight + 4 ||
+      getComputedStyle(one).maskImage !== 'none').length"""
+    page.set_viewport_size(PHONE)  # type: ignore[arg-type]
+    assert page.evaluate(cut) > 0, "nothing is long: the case shows nothing"
+    page.emulate_media(media="print")
+    assert page.evaluate(cut) == 0
+    page.set_viewport_size({"width": 720, "height": 1000})  # A4 between its margins
+    assert page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0
+    page.emulate_media(media="screen")
+    page.set_viewport_size(LAPTOP)  # type: ignore[arg-type]
+
+
+def test_the_reading_has_the_colours_of_its_lines(opened: Watched) -> None:
+    page, found = opened.page, {}
+    for scheme in ("light", "dark"):
+        page.emulate_media(color_scheme=scheme)  # type: ignore[arg-type]
+        found[scheme] = page.evaluate(
+            "[...document.querySelectorAll('.dot')].map((one) => getComputedStyle(one).fill)"
+        )
+    assert found["light"]
+    assert all(a != b for a, b in zip(found["light"], found["dark"], strict=True))

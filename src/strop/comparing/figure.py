@@ -9,7 +9,8 @@ from strop.verbs.result import Result
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-LIGHT = "#ececec"
+SHADE = 0.18
+"""How dense the common range is: a share of a colour that the page has for light and for dark."""
 
 
 def draw(result: Result) -> Figure:
@@ -25,7 +26,7 @@ def draw(result: Result) -> Figure:
     for panel, number in zip(axes, budgets, strict=True):
         equal = result.facts["equal"][str(number)]
         if equal is not None:
-            panel.axvspan(equal["low"], equal["high"], color=LIGHT, lw=0)
+            panel.axvspan(equal["low"], equal["high"], color=GREY, alpha=SHADE, lw=0)
         here = [row["entropy"] for row in rows if row["budget"] == number]
         if guard is not None and min(here) - 0.1 < guard < max(here) + 0.1:
             panel.axvline(guard, color=GREY, lw=0.8, ls=":")
@@ -90,13 +91,13 @@ def _legend(a: str, b: str) -> tuple[list[Any], list[str]]:
     from matplotlib.lines import Line2D
     from matplotlib.patches import Patch
 
-    from strop.figures import BLUE, ORANGE
+    from strop.figures import BLUE, GREY, ORANGE
 
     ring: dict[str, Any] = {"color": "black", "ls": "", "mfc": "none"}
     handles = [
         Line2D([], [], color=BLUE, marker="o", ms=3, lw=1.2),
         Line2D([], [], color=ORANGE, marker="o", ms=5, lw=3, alpha=0.6),
-        Patch(color=LIGHT),
+        Patch(color=GREY, alpha=SHADE),
         Patch(color=BLUE, alpha=0.2),
         Line2D([], [], marker="o", ms=6, **ring),
         Line2D([], [], color="black", ls="", marker="*", ms=7),

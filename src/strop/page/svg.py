@@ -11,7 +11,7 @@ import re
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import matplotlib
@@ -116,7 +116,14 @@ def inline(
     text = text.replace("</svg>", f'<g class="marks">{marks}</g></svg>')
     # The attribute is ours, not the text's: quotes and angle brackets are escaped.
     role = "group" if found.marks else "img"
-    return text.replace("<svg", f'<svg role="{role}" aria-label="{escape(label)}"', 1), found
+    text = text.replace("<svg", f'<svg role="{role}" aria-label="{escape(label)}"', 1)
+    # What the page's script draws beside the marks has their colours, in the dark as well.
+    marked = (replace(one, colour=_variable(one.colour)) for one in found.marks)
+    return text, replace(found, marks=tuple(marked))
+
+
+def _variable(colour: str) -> str:
+    return f"var({VARIABLES[colour]})" if colour in VARIABLES else colour
 
 
 def _bare(figure: Figure) -> str:

@@ -109,7 +109,7 @@ strop.setUp.push((root) => {
     const rule = drawn("line", { class: "rule", y1: bottom, y2: top });
     svg.querySelector(".marks").before(rule);
     const dots = [...lines.values()].map((line) => {
-      const dot = drawn("circle", { class: "dot", r: 2.6, fill: line.colour });
+      const dot = drawn("circle", { class: "dot", r: 2.6, style: `fill: ${line.colour}` });
       svg.querySelector(".marks").before(dot);
       return dot;
     });

@@ -113,7 +113,7 @@ strop.setUp.push((root) => {
   const likely = (chance) => chance >= 0.01 ? chance.toFixed(2) : chance.toExponential(1);
 
   function revisions(one, values) {
-    if (one.earlier === null) return [element("p", "control", "What stood at these tokens before is not kept of this output.")];
+    if (one.earlier === null) return [element("p", "count", "What stood at these tokens before is not kept of this output.")];
     const revised = values.filter((value) => value.slice(0, -1).some((v) => v.text !== null && v.round > 0));
     if (!revised.length) return [];
     const fold = element("details", "fold revisions"), list = element("ul");

@@ -22,10 +22,13 @@ strop.setUp.push((root) => {
   if (!place) return;
   const W = 420, H = 190, L = 44, B = 30;
   const slider = (id, text, min, max, step, value) => {
-    const label = element("label", "", text + " "), input = element("input");
+    const label = element("label"), input = element("input"), said = element("span", "", text);
     Object.assign(input, { type: "range", id, min, max, step });
     input.value = value;
-    label.append(input);
+    const tell = () => { said.textContent = `${text}: ${input.value}`; };
+    input.addEventListener("input", tell);
+    tell();
+    label.append(said, input);
     return [label, input];
   };
   const [heat, tau] = slider("theory-temperature", "Temperature", 0.25, 2, 0.01, 1);
@@ -72,8 +75,8 @@ strop.setUp.push((root) => {
       drawn("path", { d: `M${L} 8V${H - B}H${W - 8}`, fill: "none", style: "stroke: var(--grey)" }), ...ticks,
       text((L + W) / 2, H - 2, "λ = one over the temperature"), text(4, 14, number(top, 2), "start"), text(4, H - B, "0 nats", "start"),
       path("C_N", "--orange"), path("KL_out", "--blue"), dot("C_N", "--orange"), dot("KL_out", "--blue"),
-      drawn("rect", { x: W - 150, y: 8, width: 12, height: 3, style: "fill: var(--orange)" }), text(W - 134, 13, "loss as a predictor", "start"),
-      drawn("rect", { x: W - 150, y: 24, width: 12, height: 3, style: "fill: var(--blue)" }), text(W - 134, 29, "error of the outputs", "start"));
+      drawn("rect", { x: L + 60, y: 8, width: 12, height: 3, style: "fill: var(--orange)" }), text(L + 76, 13, "loss as a predictor", "start"),
+      drawn("rect", { x: L + 60, y: 24, width: 12, height: 3, style: "fill: var(--blue)" }), text(L + 76, 29, "error of the outputs", "start"));
   }
   for (const input of [tau, rounds, s]) input.addEventListener("input", draw);
   draw();
