@@ -145,7 +145,7 @@ def reads(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     calls: list[Any] = []
 
     def begin(self: Any, denoiser: Any, given: Any, **how: Any) -> None:
-        self.cache = how["cache"]
+        self.cache = how.get("cache", "none")
         calls.append(("made", denoiser, given, how))
 
     def read(self: Any, canvas: Any, rows: Any, inside: Any, candidates: Any, turn: Turn) -> View:
@@ -173,7 +173,7 @@ def test_every_cache_is_asked_at_every_call_and_opened_with_the_block(reads: lis
     starts = np.array([0, 1, 0])
     given = np.zeros((3, 4), bool)
     shadowed = Shadowed(DENOISER, given, laws=laws, guidance=0.0, starts=starts)
-    how = {"cache": "none", "guidance": 0.0, "starts": starts}
+    how = {"guidance": 0.0, "starts": starts}
     assert reads == [
         ("made", DENOISER, given, how),
         ("made", DENOISER, given, {"cache": "dual", "starts": starts}),

@@ -246,8 +246,9 @@ def test_a_token_depends_on_its_address_alone(precision: Any) -> None:
 def test_normalisers_are_added_up_and_looked_at_first_and_last() -> None:
     some = draws().confirm
     some.refuse_infinite()  # nothing was drawn
-    ids = torch.tensor([[3, 4]])
-    assert some.fetched(ids).tolist() == [[3, 4]]
+    ids, chance = torch.tensor([[3, 4]]), torch.tensor([[0.25, 0.5]])
+    tokens, chances = some.fetched(ids, chance)
+    assert (tokens.tolist(), chances.tolist()) == ([[3, 4]], [[0.25, 0.5]])
     some(torch.tensor([1.0, 2.0]))
     some(torch.tensor([4.0]))
     some(torch.tensor([8.0]))
@@ -257,7 +258,7 @@ def test_normalisers_are_added_up_and_looked_at_first_and_last() -> None:
     with pytest.raises(UserError):
         some.refuse_infinite()
     with pytest.raises(UserError):
-        some.fetched(ids)
+        some.fetched(ids, chance)
     with pytest.raises(UserError):
         draws().confirm(torch.tensor([torch.nan]))
 

@@ -225,8 +225,8 @@ def test_fields_of_a_request_are_settings_by_any_name() -> None:
 
 
 def test_fields_of_a_request_are_axes() -> None:
-    found = points("served", None, {"threshold": (0.5, 0.9)}, {"temperature": (1.0, 0.5)})
-    told = {(p.sampler.temperature, p.sampler.settings["threshold"]) for p in found.points}
+    found, _ = points("served", None, {"threshold": (0.5, 0.9)}, {"temperature": (1.0, 0.5)})
+    told = {(p.sampler.temperature, p.sampler.settings["threshold"]) for p in found}
     assert told == {(1.0, 0.5), (1.0, 0.9), (0.5, 0.5), (0.5, 0.9)}
     space = Space.of(["threshold=0.5:0.9", "temperature=0.5,1"], "served")
     assert [axis.name for axis in space.axes_of("served")] == ["threshold", "temperature"]

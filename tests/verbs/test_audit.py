@@ -18,7 +18,7 @@ from strop.measure.guard import Guard, guard_of
 from strop.rng import derive_seed
 from strop.spec import OperatingPoint, SamplerSpec
 from strop.store import Run
-from strop.verbs import audit as module
+from strop.verbs import points
 
 TINY = "embedded:tales-tiny"
 SHORT = ("--steps", "2", "-n", "8", "--fresh-n", "8", "--length", "16")
@@ -310,7 +310,7 @@ def test_wrong_flags(
         raise AssertionError("something was drawn")
 
     if "--held-out" not in flags:
-        monkeypatch.setattr(module, "draw", never)
+        monkeypatch.setattr(points, "draw", never)
     code, document, _ = call("audit", "--steps", "2", *flags, "-o", tmp_path / "run")
     assert code == 1
     assert told in " ".join(str(value) for value in document["error"].values())

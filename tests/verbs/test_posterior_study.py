@@ -66,6 +66,19 @@ def test_command(checkpoint, wider, rows, tmp_path, capsys):
         moved = at_one[one["later"], *cell] - at_one[one["earlier"], *cell]
         assert one["difference"]["value"] == pytest.approx(moved)
     assert len(stored["profile"]["levels"]) == 2 * 4
+    for grid in stored["profile"]["grids"]:
+        masses = [float(mass) for mass in grid["masses"].split(",")]
+        assert len(masses) == grid["steps"]
+        assert sum(masses) == pytest.approx(1)
+        losses = [
+            one["loss"]["value"]
+            for one in stored["profile"]["levels"]
+            if one["checkpoint"] == grid["checkpoint"]
+        ]
+        seen = np.cumsum([0, *masses[:-1]])
+        price = float(np.interp(seen, np.arange(4) / 4, losses) @ masses)
+        assert grid["price"] == pytest.approx(price)
+        assert grid["price"] <= grid["equal"] + 1e-12
     with open(out / "table.csv") as file:
         lines = list(csv.DictReader(file))
     assert len(lines) == 8 * 3

@@ -181,5 +181,6 @@ def _outcome(
         clean = clean_log_probs(
             logits[at], mask_id, spec.temperature, spec.top_p, confirm=run.confirm
         )
-        token[opened], chance[at] = draws.draw(clean, where.at(opened), odds.at(opened), mask_id)
+        token[opened], drawn = draws.draw(clean, where.at(opened), odds.at(opened), mask_id)
+        chance[at] = drawn.to(chance.dtype)  # that of the draw's precision, not the network's
     return token, chance

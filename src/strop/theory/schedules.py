@@ -14,7 +14,7 @@ of language.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -349,3 +349,22 @@ def price_on_mesh(h: Callable[[Array], Array], rounds: int, mesh: int = 256) -> 
         at = int(choice[at])
         inner.append(points[at])
     return np.array(inner[::-1])
+
+
+def grid_of_profile(losses: Sequence[float], rounds: int) -> tuple[tuple[float, ...], float, float]:
+    """The reveal masses with the least summed loss, that sum, and the sum of equal masses.
+
+    `losses` are nats per hidden token at even shares of the text that is seen. A round pays for a
+    position what the model loses on it before the round: a left Riemann sum of the profile.
+    """
+    shares = np.arange(len(losses)) / len(losses)
+
+    def loss_at(seen: Array) -> Array:
+        return np.interp(seen, shares, losses)
+
+    def price(masses: Array) -> float:
+        return float(masses @ loss_at(np.cumsum(masses) - masses))
+
+    inner = price_on_mesh(loss_at, rounds, mesh=max(8 * len(losses), 2 * rounds))
+    masses = np.diff([0.0, *inner, 1.0])
+    return tuple(masses.tolist()), price(masses), price(np.full(rounds, 1 / rounds))

@@ -37,6 +37,8 @@ if TYPE_CHECKING:
     from strop.measure.heldout import HeldOutRows
 
 EARLY = EMBEDDED + "tales-early"
+MOST_ROUNDS = 64
+"""Grids of more masses are not for a command line."""
 ESTIMATORS = {"masked": "all hidden", "target": "one target"}
 """The mean over all hidden positions first: it is the sharper one. The paper has the second."""
 
@@ -228,8 +230,23 @@ def _profile(ask: Ask, names: list[str], measured: Sequence[Cells]) -> dict[str,
             for k in range(levels)
         ],
         "means": [{"checkpoint": name, "loss": drawn.interval((name, "mean"))} for name in names],
+        "grids": [
+            _grid(name, [float(columns[name, k].mean()) for k in range(levels)], steps)
+            for name in names
+            for steps in ask["steps"]
+            if steps <= MOST_ROUNDS
+        ],
         "differences": _differences(drawn, names, {(key,): {"visible": at} for key, at in keys}),
     }
+
+
+def _grid(name: str, losses: Sequence[float], steps: int) -> dict[str, Any]:
+    """The reveal masses that the profile would choose, and what it says that they save."""
+    from strop.theory.schedules import grid_of_profile
+
+    masses, price, equal = grid_of_profile(losses, steps)
+    place = {"checkpoint": name, "steps": steps, "price": price, "equal": equal}
+    return {**place, "masses": ",".join(f"{mass:.10g}" for mass in masses)}
 
 
 def _differences(
@@ -314,6 +331,16 @@ def _tables(facts: Mapping[str, Any], sharpened: float) -> dict[str, Table]:
         title = f"Mean of the loss profile at tau = 1, {profile['sequences']} sequences"
         columns = (Column("what", "checkpoint"), Column("mean", digits=4))
         found["profile"] = Table(title, columns, rows)
+        columns = (
+            Column("checkpoint"),
+            Column("steps", "M"),
+            Column("equal", "equal masses", digits=4),
+            Column("price", "these masses", digits=4),
+            Column("masses", "masses for --grid"),
+        )
+        title = "Grids that the profile would choose, and the loss at reveal it expects of them"
+        if profile["grids"]:
+            found["grids"] = Table(title, columns, profile["grids"])
     return found
 
 

@@ -120,18 +120,10 @@ def loss_profile(denoiser: Any, language: Language) -> list[float]:
 
 
 def profile_grid(model: Model, language: Language, steps: int) -> tuple[float, ...]:
-    """The reveal masses with the least summed loss, by a model's own profile.
+    """The reveal masses with the least summed loss, by a model's own profile."""
+    from strop.theory.schedules import grid_of_profile
 
-    A round pays for a position what the model loses on it before the round: a left Riemann sum.
-    """
-    import numpy as np
-
-    from strop.theory.schedules import price_on_mesh
-
-    losses = loss_profile(after_prompt(model, language), language)
-    levels = np.arange(LEVELS) / LEVELS
-    inner = price_on_mesh(lambda at: np.interp(at, levels, losses), steps, mesh=8 * LEVELS)
-    return tuple(float(one) for one in np.diff([0.0, *inner, 1.0]))
+    return grid_of_profile(loss_profile(after_prompt(model, language), language), steps)[0]
 
 
 def number(value: Interval | float) -> float:
