@@ -31,6 +31,7 @@ FORMS: dict[str, tuple[str, SamplerSpec, int]] = {
         SamplerSpec(name="remdm-rescale", steps=12, settings={"eta": 0.6}),
         24,
     ),
+    "scored": ("sedd", SamplerSpec(name="sedd-analytic", steps=12), 20),
     "uniform": ("duo", SamplerSpec(name="duo-ancestral", steps=12), 20),
     "blocks": ("embedded:even-block", SamplerSpec(name="bd3lm", steps=2), 24),
     "editing": (
@@ -55,7 +56,7 @@ REVISING = ("revising", "uniform", "editing", "canvases")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Run]:
     """A run of each form; random networks where none is shipped."""
     place = tmp_path_factory.mktemp("forms")
-    for family in ("duo", "diffusion-gemma"):
+    for family in ("sedd", "duo", "diffusion-gemma"):
         write_random(place / family, resolve(FAMILIES[family].layout or "")(SMALL), seed=0)
     found = {}
     for form, (source, spec, length) in FORMS.items():
@@ -151,6 +152,7 @@ def test_every_round_is_shown_as_it_was(
 def test_forms_say_what_they_are(browser: Any, runs: dict[str, Run], tmp_path: Path) -> None:
     for form, how in (
         ("masked", "masked"),
+        ("scored", "masked"),
         ("uniform", "noisy"),
         ("canvases", "noisy"),
         ("causal", "causal"),
