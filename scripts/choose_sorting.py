@@ -22,8 +22,8 @@ from strop.groupeval.people import shipped_groups, tasks_of
 from strop.groupeval.scores import entropy
 from strop.groupeval.sorting import Sorting, cuts, soft_entropy
 from strop.groupeval.trust import spearman
-from strop.verbs.judging import VALIDATE
-from strop.verbs.validate import KEPT, KnownVectors
+from strop.verbs.groupeval_validate import KEPT, KnownVectors
+from strop.verbs.groupeval_verbs import VALIDATE
 
 FOLDS, SEEDS = 5, 3
 GRIDS = {

@@ -23,8 +23,8 @@ from strop.groupeval.validation import (
     said_of,
     validate,
 )
-from strop.verbs.judging import VALIDATE
-from strop.verbs.validate import DATA, KEPT, PROFILE, KnownVectors
+from strop.verbs.groupeval_validate import DATA, KEPT, PROFILE, KnownVectors
+from strop.verbs.groupeval_verbs import VALIDATE
 
 FREE = dict.fromkeys(("calls", "prompt_tokens", "completion_tokens", "cost"), 0)
 

@@ -531,7 +531,7 @@ FAULTS = (
     # the paper's tables
     Fault(
         "table 2A has the standard sampler's number on both sides",
-        "verbs/groupeval.py",
+        "verbs/groupeval_study.py",
         'known = said.get(f"{name}_{setting}")',
         'known = said.get(f"{name}_standard")',
         (

@@ -41,7 +41,7 @@ from strop.spec import CellSpec, CheckpointSpec, GeneratorSpec, SamplerSpec
 from strop.stats.interval import Interval
 from strop.stats.shares import skewed, wilson
 from strop.store import Run
-from strop.verbs.judged import _numbers
+from strop.verbs.groupeval_score import _numbers
 
 PROFILE = Profile.load("answers-v1")
 PROMPTS = ("Name a colour.", "Tell a story.", "What is 3 + 4?")

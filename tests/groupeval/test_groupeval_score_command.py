@@ -15,7 +15,7 @@ from strop.cli.main import run as command
 from strop.errors import UserError
 from strop.groupeval.series import open_plan
 from strop.page.tables import judged_series
-from strop.verbs.judging import copied_texts
+from strop.verbs.groupeval_verbs import copied_texts
 
 KEYS = {
     "geq",

@@ -25,7 +25,7 @@ from strop.groupeval.validation import (
     weighted_kappa,
 )
 from strop.groupeval.verdict import Grade, GroupVerdict
-from strop.verbs.validate import distinct_pairs
+from strop.verbs.groupeval_validate import distinct_pairs
 
 X = np.array([1.0, 2, 2, 3, 5, 5, 4, 0])
 Y = np.array([2.0, 1, 3, 3, 6, 4, 7, 1])

@@ -22,9 +22,9 @@ from strop.groupeval.scores import PlannedGroups, diagnose, ged
 from strop.groupeval.verdict import GroupVerdict
 from strop.stats.interval import Interval
 from strop.table import Table
-from strop.verbs import groupeval as study
+from strop.verbs import groupeval_study as study
 from strop.verbs import paper
-from strop.verbs.groupeval import (
+from strop.verbs.groupeval_study import (
     BESIDE_GED,
     SETTINGS,
     STUDY,

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from strop.groupeval.trust import agree, reliability
     from strop.groupeval.verdict import Failure, Grade, GroupVerdict, Judgment, NoVerdict
     from strop.spec.measure import JudgeSpec
-    from strop.verbs.judged_texts import run
+    from strop.verbs.groupeval_run import run
 
 __all__ = [
     "JUDGES",

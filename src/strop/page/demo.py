@@ -30,8 +30,8 @@ def _run(ask: Ask) -> Result:
     audited, judged, page = out / "audit", out / "groupeval", out / "report.html"
     audit = _call("strop.verbs.audit:STUDY", ask, source_0=AUDITED, out=audited, **AXES, **wanted)
     sides = [{"steps": wanted["steps"][1], "temperature": t} for t in (1.0, 0.9)]
-    _call("strop.verbs.judging:PLAN", ask, inputs=[str(audited)], where=sides, out=judged)
-    _call("strop.verbs.judge:JUDGE", ask, run=judged, offline=True)
+    _call("strop.verbs.groupeval_verbs:PLAN", ask, inputs=[str(audited)], where=sides, out=judged)
+    _call("strop.verbs.groupeval_judge:JUDGE", ask, run=judged, offline=True)
     runs = [str(audited), str(judged)]
     _call("strop.page.command:VERB", ask, runs=runs, out=str(page))
     answer = [Strong(words) for words in audit.facts.get("answer", ())]

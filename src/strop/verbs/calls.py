@@ -85,7 +85,10 @@ VERBS: dict[str, tuple[str, str]] = {
         "Say what is installed, what is missing and how to get it.",
     ),
     "study": ("strop.cli.main:register", "Studies of checkpoints and their samplers."),
-    "groupeval": ("strop.verbs.judging:GROUP", "Quality and diversity of texts, in groups."),
+    "groupeval": (
+        "strop.verbs.groupeval_verbs:GROUP",
+        "Quality and diversity of texts, in groups.",
+    ),
     "theory": ("strop.verbs.theory:GROUP", "The paper's mathematics, exact on any small target."),
     "language": (
         "strop.verbs.language:GROUP",

@@ -23,7 +23,7 @@ from strop.spec.generator import OperatingPoint, SamplerSpec
 from strop.spec.value import MOST_STEPS
 from strop.stats.interval import Interval, value_of
 from strop.table import Column, Pivot, Table
-from strop.verbs import families, groupeval, paper, parameters, posterior, study
+from strop.verbs import families, groupeval_study, paper, parameters, posterior, study
 from strop.verbs.points import guard_notes, load, measure_cells, named_points
 from strop.verbs.result import Result
 from strop.verbs.study import SMOKE_NOTE, Sources, Study
@@ -261,7 +261,10 @@ def _judged_on(axes: Axes, rows: Sequence[Mapping[str, Any]]) -> None:
     rows = [row for row in rows if row.get("judge", "") == judges[0]]
     for name, label, colour in (("geq", "GEQ", BLUE), ("ged", "GED", GREEN)):
         for row in rows:
-            pair = [(value_of(row[f"entropy_{s}"]), row[f"{name}_{s}"]) for s in groupeval.SETTINGS]
+            pair = [
+                (value_of(row[f"entropy_{s}"]), row[f"{name}_{s}"])
+                for s in groupeval_study.SETTINGS
+            ]
             if any(None in one for one in pair):
                 continue
             (x0, y0), (x1, y1) = cast(list[tuple[float, float]], pair)

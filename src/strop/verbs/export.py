@@ -7,7 +7,7 @@ from pathlib import Path
 from strop.errors import UserError
 from strop.stats.interval import Interval
 from strop.table import Table
-from strop.verbs.judged import kept_scores
+from strop.verbs.groupeval_score import kept_scores
 from strop.verbs.parameters import argument
 from strop.verbs.result import Result, grid, result_of
 from strop.verbs.study import STUDIES

@@ -8,8 +8,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from strop.verbs.judge import JUDGE
-from strop.verbs.judged import AGREE, COMPARE, RELIABILITY, SCORE
+from strop.verbs.groupeval_judge import JUDGE
+from strop.verbs.groupeval_score import AGREE, COMPARE, RELIABILITY, SCORE
 from strop.verbs.parameters import PARTITION, argument, out
 from strop.verbs.result import Part, Result, grid
 from strop.verbs.verb import Ask, Parameter, Verb, VerbGroup, quoted
@@ -316,7 +316,7 @@ def _import_profile(ask: Ask) -> Result:
 
 
 def _validate(ask: Ask) -> Result:
-    from strop.verbs.validate import validate_judge
+    from strop.verbs.groupeval_validate import validate_judge
 
     return validate_judge(ask)
 

@@ -29,7 +29,7 @@ from strop.groupeval.validation import (
 from strop.measure import embeddings
 from strop.measure.entropy import distinct, vendi_score
 from strop.table import Column, Table, flat
-from strop.verbs.judge import JUDGE
+from strop.verbs.groupeval_judge import JUDGE
 from strop.verbs.result import Result, grid
 from strop.verbs.verb import Ask, quoted
 

@@ -129,7 +129,7 @@ def _worth(
 def _copies(name: str, scores: list[dict[str, Any]]) -> list[str]:
     """Count a run's texts that are copies of others beside every judge's scores, and warn."""
     from strop.groupeval.judgments import open_series, where_is
-    from strop.verbs.judging import copied_texts, copy_warnings
+    from strop.verbs.groupeval_verbs import copied_texts, copy_warnings
 
     if not Path(where_is(name)).is_dir():
         return []  # a file of judgments has no texts

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 from strop.errors import UserError
-from strop.verbs.judge import JUDGE
-from strop.verbs.judged import SCORE
+from strop.verbs.groupeval_judge import JUDGE
+from strop.verbs.groupeval_score import SCORE
 from strop.verbs.result import Result
 
 if TYPE_CHECKING:
