@@ -293,7 +293,7 @@ def test_judgments_by_keyboard_alone(
     press("j")  # belongs to the list of keys now
     assert told.is_visible()
     press("Escape")
-    assert told.count() == 0
+    told.wait_for(state="detached")
     assert watched.wrong == []
     page.close()
 
