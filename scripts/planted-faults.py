@@ -442,7 +442,7 @@ FAULTS = (
     ),
     Fault(
         "McNemar's test has one side",
-        "stats/shares.py",
+        "stats/interval.py",
         "return min(1.0, 2 * float(",
         "return min(1.0, float(",
         ("tests/stats/test_shares.py",),

@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 from scipy.stats import binom
 
-from strop.stats.resample import clustered, mean
-from strop.stats.shares import (
+from strop.stats.interval import (
     bounded_difference,
     bounded_mean,
     counted_share,
@@ -20,6 +19,7 @@ from strop.stats.shares import (
     skewed,
     wilson,
 )
+from strop.stats.resample import clustered, mean
 
 
 def test_wilsons_interval_is_where_the_test_of_the_share_ends() -> None:

@@ -48,10 +48,9 @@ from strop.measure.metric import (
 )
 from strop.spec.generator import CellSpec, OperatingPoint
 from strop.spec.measure import MetricSpec
-from strop.stats.interval import LEVEL, Interval
+from strop.stats.interval import LEVEL, Interval, counted_share
 from strop.stats.jackknife import jackknife
 from strop.stats.resample import Statistic, clustered, interval_of, ratio, sums_of
-from strop.stats.shares import counted_share
 from strop.store import Cell, Run, ScoreTable
 from strop.store.tables import token_ids
 from strop.table import plain
