@@ -449,7 +449,7 @@ FAULTS = (
     ),
     Fault(
         "a pilot's spread is taken for the true one",
-        "stats/power.py",
+        "stats/published.py",
         "return np.sqrt(chdtri(freedom, 1 - at) / freedom)",
         "return np.ones(len(at))",
         ("tests/stats/test_power.py",),

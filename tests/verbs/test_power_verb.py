@@ -15,7 +15,7 @@ from strop.groupeval.bootstrap import geq_of
 from strop.groupeval.judgments import portable_text
 from strop.groupeval.scores import by_cell
 from strop.groupeval.verdict import Grade, GroupVerdict
-from strop.stats.power import alike, apart, needed
+from strop.stats.published import alike, apart, needed
 from strop.store import Run
 from strop.verbs.power import CURVE, spreads
 
