@@ -153,7 +153,7 @@ def changes(texts: Sequence[str], flag: str) -> dict[str, Any]:
     """`key=value` with a value in YAML."""
     import yaml
 
-    from strop.store.documents import load_yaml
+    from strop.store.folder import load_yaml
 
     found = {}
     for text in texts:

@@ -85,7 +85,7 @@ class _Kept:
 
     def keep(self, key: str, steps: list[int]) -> None:
         from strop.disk import write
-        from strop.store.documents import as_json
+        from strop.store.folder import as_json
 
         self.known[key] = steps
         write(self._path, as_json(self.known))

@@ -26,7 +26,7 @@ SIDES = ("a", "b", "a_space", "b_space")
 def look_number(ask: Ask, sides: Sequence[SideOutputs], budgets: Sequence[int]) -> int:
     """1 for the first look at two sides, 2 for the next, ...; kept in RUN/runs/looks.json."""
     from strop.disk import write
-    from strop.store.documents import as_json
+    from strop.store.folder import as_json
 
     path = ask.out / "runs" / "looks.json"
     known = kept_lists(path)
@@ -44,7 +44,7 @@ def look_number(ask: Ask, sides: Sequence[SideOutputs], budgets: Sequence[int]) 
 
 def kept_lists(path: Path) -> dict[str, list[int]]:
     """What a comparison keeps in a file of its run: lists of whole numbers by key."""
-    from strop.store.documents import damaged, parsed
+    from strop.store.folder import damaged, parsed
 
     try:
         found = parsed(path)

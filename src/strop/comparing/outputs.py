@@ -127,7 +127,7 @@ def _file(path: Path) -> dict[str, Any]:
     import yaml
 
     from strop.disk import reading
-    from strop.store.documents import load_yaml
+    from strop.store.folder import load_yaml
 
     try:
         with reading(path):

@@ -22,7 +22,7 @@ from strop.groupeval.lines import Row, read_lines
 from strop.groupeval.plan import Source
 from strop.groupeval.profile import Profile
 from strop.store import Cell, Run
-from strop.store.documents import MARK, parquet_file
+from strop.store.folder import MARK, parquet_file
 
 PROMPT_FIELD = "prompt"
 """Of a file: what a text answers, unless another name is given. Files need not have it."""

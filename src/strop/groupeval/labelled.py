@@ -54,7 +54,7 @@ from strop.rng import derive_seed
 from strop.stats.interval import LEVEL, Interval
 from strop.stats.resample import REPLICATES, Statistic, intervals, mean
 from strop.store import FORMAT
-from strop.store.documents import as_json, read_json
+from strop.store.folder import as_json, read_json
 
 Floats = NDArray[np.float64]
 SIDES = (0, 1)

@@ -64,7 +64,7 @@ class RatedGroup:
 
 def shipped_groups(limit: int | None = None) -> list[RatedGroup]:
     """conTest and decTest; `limit` takes so many groups, equally many of every task."""
-    from strop.store.documents import parquet_file
+    from strop.store.folder import parquet_file
 
     found: dict[str, list[RatedGroup]] = {}
     for row in parquet_file(SHIPPED).read(use_threads=False).to_pylist():

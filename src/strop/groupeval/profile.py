@@ -36,7 +36,7 @@ from strop.assets import ROOT
 from strop.disk import disk, reading, write
 from strop.errors import UserError, unknown_name
 from strop.groupeval.lines import formed
-from strop.store.documents import load_yaml
+from strop.store.folder import load_yaml
 
 PROFILES = ROOT / "profiles"
 MANIFEST = "MANIFEST"

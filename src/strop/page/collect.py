@@ -39,7 +39,7 @@ from strop.page.trained import training_part
 from strop.served.address import notes_on
 from strop.spec.measure import MetricSpec
 from strop.store import KINDS, Cell, Mark, Run, read_mark, study_result
-from strop.store.documents import RESULT
+from strop.store.folder import RESULT
 from strop.store.tables import BEFORE, CHANCE, CHANGED, token_ids
 from strop.tasks.outcome import OWNER
 from strop.tasks.tables import draw as draw_accuracies

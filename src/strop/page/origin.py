@@ -16,7 +16,7 @@ from typing import Any
 from strop.errors import UserError
 from strop.records.record import SAMPLERS, default_sampler
 from strop.store import Mark, read_mark
-from strop.store.documents import RESULT, parsed
+from strop.store.folder import RESULT, parsed
 from strop.verbs.calls import record_of
 from strop.verbs.study import STUDIES, Study
 from strop.verbs.verb import SAME, Verb, spelled

@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 
 from strop.page.data import Look, StudyPart
 from strop.store import Mark
-from strop.store.documents import RESULT
+from strop.store.folder import RESULT
 from strop.table import Column, Table
 from strop.training.curve import draw_losses, read_metrics
 from strop.verbs.result import Result

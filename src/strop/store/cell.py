@@ -23,7 +23,7 @@ from strop.errors import UserError
 from strop.pool import Output, Pool, counted, filler
 from strop.spec.generator import CellSpec, label
 from strop.spec.measure import MetricSpec
-from strop.store.documents import (
+from strop.store.folder import (
     COST,
     FORMAT,
     OUTPUTS,

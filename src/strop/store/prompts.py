@@ -11,7 +11,7 @@ from strop.disk import disk, write
 from strop.errors import UserError
 from strop.prompts.canvas import Canvas, Canvases
 from strop.spec.generator import PromptSpec
-from strop.store.documents import FORMAT, PROMPTS, damaged, read_json
+from strop.store.folder import FORMAT, PROMPTS, damaged, read_json
 
 Pieces = Sequence[str | int]
 """Texts of what is given, and sizes of the gaps between them, in order."""

@@ -23,7 +23,7 @@ from strop.errors import UserError
 from strop.pool import EARLIER, Output, counted, padded
 from strop.spec.generator import CellSpec
 from strop.spec.measure import MetricSpec
-from strop.store.documents import (
+from strop.store.folder import (
     FORMAT,
     HOW,
     METRIC_ID,

@@ -44,8 +44,7 @@ from strop.stats.interval import Interval, pass_at, share_interval, sign_test
 from strop.stats.jackknife import Resampled, jackknife
 from strop.stats.resample import SHARE, mean
 from strop.store import KINDS, Cell, Folder, Run, read_mark
-from strop.store.documents import MARK, RESULT, TABLE, Damaged, damaged, told_apart
-from strop.store.folder import remove
+from strop.store.folder import MARK, RESULT, TABLE, Damaged, damaged, remove, told_apart
 from strop.tasks import TASKS, Item, Task
 from strop.tasks.task import OUTCOMES
 

@@ -17,7 +17,7 @@ from pydantic import model_validator
 from strop.errors import UserError, unknown_name
 from strop.spec.value import Spec
 from strop.store import read_mark
-from strop.store.documents import load_yaml
+from strop.store.folder import load_yaml
 
 CONFIGS = Path(str(resources.files("strop"))) / "assets" / "configs"
 

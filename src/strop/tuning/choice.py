@@ -221,7 +221,7 @@ def hashed(document: Mapping[str, Any]) -> dict[str, Any]:
 def write_selection(out: Path, now: Mapping[str, Mapping[str, Any]]) -> str:
     """Write choices with their hashes before anything is judged; earlier ones stay on record."""
     from strop.disk import write
-    from strop.store.documents import SELECTION, as_json, damaged, parsed
+    from strop.store.folder import SELECTION, as_json, damaged, parsed
 
     digest = hashlib.sha256("".join(one["sha256"] for one in now.values()).encode()).hexdigest()
     path = out / SELECTION

@@ -346,7 +346,7 @@ def _fresh(
     plain: OperatingPoint,
 ) -> Sequence[Measured]:
     """The standard sampler and every choice, drawn again under a seed of its own."""
-    from strop.store.documents import FRESH
+    from strop.store.folder import FRESH
 
     causal = SAMPLERS[plain.sampler.name].causal
     wanted = {(one.steps, one.point) for some in selections.values() for one in some.choices}

@@ -21,7 +21,7 @@ LONGEST = 100
 
 def _run(ask: Ask) -> Result:
     from strop.store import read_mark
-    from strop.store.documents import RESULT, damaged
+    from strop.store.folder import RESULT, damaged
     from strop.store.run import study_result
 
     folder = Path(ask["folder"])

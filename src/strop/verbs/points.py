@@ -280,7 +280,7 @@ def _finished(
 def _marked(out: str | os.PathLike[str]) -> bool:
     """Whether a run says what was asked of it; one whose mark is lost or damaged gets it again."""
     from strop.store import Run
-    from strop.store.documents import Damaged
+    from strop.store.folder import Damaged
 
     try:
         return Run(out).mark is not None

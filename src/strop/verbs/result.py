@@ -211,7 +211,7 @@ class Result:
 
 def result_of(document: Mapping[str, Any], file: Path) -> Result:
     """The result that a file holds, or which file is damaged."""
-    from strop.store.documents import damaged
+    from strop.store.folder import damaged
 
     try:
         return Result.read(document)

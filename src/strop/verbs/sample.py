@@ -36,7 +36,7 @@ def read_samplers(path: Path) -> list[SamplerSpec]:
     import yaml
 
     from strop.disk import reading
-    from strop.store.documents import load_yaml
+    from strop.store.folder import load_yaml
 
     try:
         with reading(path):

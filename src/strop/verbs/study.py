@@ -280,7 +280,7 @@ def _carried_out(ask: Ask) -> Result:
 def _answered(folder: StudyFolder, command: Mapping[str, Any]) -> Result | None:
     """What the same command found, if it came to an end."""
     from strop.store import study_result
-    from strop.store.documents import RESULT
+    from strop.store.folder import RESULT
 
     try:
         document = study_result(folder.path)

@@ -292,7 +292,7 @@ def _found(
     """
     from strop.measure.cells import measure
     from strop.measure.frame import cut_notes
-    from strop.store.documents import FRESH
+    from strop.store.folder import FRESH
 
     span = (start, start + ask["fresh_n"])
     bench = Bench(
