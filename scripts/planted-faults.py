@@ -161,7 +161,7 @@ FAULTS = (
     ),
     Fault(
         "files changed in place look the same",
-        "store/remembered.py",
+        "store/cell.py",
         "found.st_mtime_ns, found.st_ctime_ns",
         "found.st_mtime_ns, found.st_mtime_ns",
         ("tests/verbs/test_finished.py::test_a_change_that_keeps_size_and_time_is_seen",),

@@ -20,7 +20,7 @@ from strop.checkpoints import hub
 from strop.groupeval.judges import JUDGES
 from strop.measure.metric import METRICS, Metric
 from strop.store import remembered
-from strop.store.remembered import FileMemory, contents, files_at
+from strop.store.cell import FileMemory, contents, files_at
 from strop.tasks import TASKS
 from strop.verbs import same, tune
 from strop.verbs.same import fingerprints

@@ -1,7 +1,7 @@
 """Models and evaluators by their identity, loaded only when something has to be computed.
 
 A finished run asks for nothing but names. Files that were read before, and have not changed since,
-have theirs in `strop.store.remembered`; a hub's repository is always asked for.
+have theirs in `strop.store.cell`; a hub's repository is always asked for.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from strop.errors import UserError
 from strop.spec.generator import CheckpointSpec
 from strop.spec.measure import EvaluatorSpec
 from strop.store import read_mark
-from strop.store.remembered import FileMemory, files_at
+from strop.store.cell import FileMemory, files_at
 
 if TYPE_CHECKING:
     from strop.denoisers import Model

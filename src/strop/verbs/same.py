@@ -14,7 +14,7 @@ from typing import Any
 from strop import assets
 from strop.errors import UserError
 from strop.registry import versions
-from strop.store.remembered import contents
+from strop.store.cell import contents
 from strop.version import __version__
 
 
