@@ -41,7 +41,7 @@ from strop.measure.spans import (
 from strop.prompts import Canvas, Canvases
 from strop.spec import EvaluatorSpec
 from strop.stats.resample import POSITIVE, SHARE
-from strop.store.prompts import KeptPrompts
+from strop.store.tables import KeptPrompts
 
 END = 256
 SUMS = ("nll", "tokens", "bytes", "kept_bytes", "source_bytes")

@@ -38,12 +38,12 @@ from strop.store.folder import (
     damaged,
     read_json,
 )
-from strop.store.prompts import KeptPrompts, read_prompts
 from strop.store.tables import (
     BEFORE,
     CHANCE,
     PROMPT,
     ROWS,
+    KeptPrompts,
     ScoreTable,
     add_scores,
     add_words,
@@ -52,6 +52,7 @@ from strop.store.tables import (
     output_table,
     read_batches,
     read_parquet,
+    read_prompts,
     read_score,
     read_scores,
     read_words,

@@ -51,8 +51,7 @@ from strop.store.folder import (
     read_json,
     read_mark,
 )
-from strop.store.prompts import KeptPrompts, keep_prompts
-from strop.store.tables import checked_table, write_parquet
+from strop.store.tables import KeptPrompts, checked_table, keep_prompts, write_parquet
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -20,7 +20,7 @@ from strop.verbs.verb import Ask, Parameter, Verb, quoted, visible
 
 if TYPE_CHECKING:
     from strop.store import Cell, Run
-    from strop.store.prompts import KeptPrompts
+    from strop.store.tables import KeptPrompts
 
 EXCERPT = 280
 SHOWN = 120
