@@ -26,7 +26,7 @@ from strop.groupeval.plan import Plan, Sheet, Texts
 from strop.groupeval.profile import RUBRIC, SYSTEM, Profile, documents
 from strop.groupeval.series import TEXTS, Series, open_plan
 from strop.groupeval.verdict import GroupVerdict, NoVerdict, read_reply
-from strop.spec.measure import JudgeSpec
+from strop.spec.value import JudgeSpec
 from strop.table import inert
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from strop.groupeval.profile import Profile
 from strop.groupeval.series import Series, open_plan
 from strop.groupeval.session import Answer, answer_series, pending
 from strop.registry import Reference, Registry, resolve
-from strop.spec.measure import JudgeSpec
+from strop.spec.value import JudgeSpec
 
 
 @dataclass(frozen=True)

@@ -28,7 +28,7 @@ from strop.errors import UserError, unknown_name
 from strop.groupeval.lines import EXACT, Row, formed, parse_lines, read_lines
 from strop.groupeval.scores import JudgedCell, PlannedGroups, by_cell
 from strop.groupeval.verdict import Confidence, Failure, Grade, GroupVerdict
-from strop.spec.measure import JudgeSpec
+from strop.spec.value import JudgeSpec
 
 if TYPE_CHECKING:
     from strop.groupeval.series import Series

@@ -37,7 +37,7 @@ from strop.groupeval.profile import Profile, documents, preprocess
 from strop.groupeval.session import Answer
 from strop.groupeval.sorting import SORTINGS, likeness, sort_by_content, without
 from strop.registry import resolve
-from strop.spec.measure import JudgeSpec
+from strop.spec.value import JudgeSpec
 
 NAME, SECOND = VERSIONS = ("offline-v1", "offline-v2")
 FEATURES = ("auto", "minilm", "ngrams")

@@ -17,7 +17,7 @@ import numpy as np
 from strop.errors import UserError, unknown_name, whole_number
 from strop.groupeval.profile import Profile
 from strop.groupeval.session import Answer
-from strop.spec.measure import JudgeSpec
+from strop.spec.value import JudgeSpec
 
 NAME = "oracle-v1"
 BEST = 2

@@ -45,7 +45,7 @@ from strop.groupeval.verdict import (
     verdicts_of,
 )
 from strop.served.cost import SENT, SETTLED, Journal, hash_of
-from strop.spec.measure import JudgeSpec
+from strop.spec.value import JudgeSpec
 from strop.store import FORMAT, Folder
 from strop.store import documents as store
 from strop.store.folder import RESULT, as_json, parsed, told_apart

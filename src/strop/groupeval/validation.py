@@ -41,7 +41,7 @@ from strop.groupeval.session import Answer
 from strop.groupeval.trust import adjusted_rand, alpha, position_effect, spearman
 from strop.groupeval.verdict import GroupVerdict, NoVerdict, grade_of, read_reply
 from strop.rng import derive_seed
-from strop.spec.measure import JudgeSpec
+from strop.spec.value import JudgeSpec
 from strop.stats.resample import of_replicates, resamples
 from strop.table import flat
 

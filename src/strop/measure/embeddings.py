@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from strop.errors import UserError
-from strop.spec.measure import EvaluatorSpec, MetricSpec
+from strop.spec.value import EvaluatorSpec, MetricSpec
 
 if TYPE_CHECKING:
     import torch

@@ -29,7 +29,7 @@ from strop.checkpoints.foreign import load_foreign
 from strop.denoisers.device import resolve_device, resolve_dtype
 from strop.errors import UserError
 from strop.measure.spans import END_OF_TEXT
-from strop.spec.measure import EvaluatorSpec
+from strop.spec.value import EvaluatorSpec
 
 TOKENIZER_FILES = (
     "tokenizer_config.json",

@@ -47,7 +47,7 @@ from strop.measure.metric import (
     no_interval,
 )
 from strop.spec.generator import CellSpec, OperatingPoint
-from strop.spec.measure import MetricSpec
+from strop.spec.value import MetricSpec
 from strop.stats.interval import LEVEL, Interval, counted_share
 from strop.stats.jackknife import jackknife
 from strop.stats.resample import Statistic, clustered, interval_of, ratio, sums_of

@@ -49,7 +49,7 @@ from strop.measure.heldout import Vocabulary, plain_texts, read_rows, read_texts
 from strop.measure.metric import PoolRows, Rows
 from strop.measure.spans import END_OF_TEXT
 from strop.spec.generator import GeneratorSpec
-from strop.spec.measure import SpanPolicy
+from strop.spec.value import SpanPolicy
 from strop.stats.interval import LEVEL, Interval
 from strop.store import Run
 

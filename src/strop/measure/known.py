@@ -16,7 +16,7 @@ from strop.checkpoints.files import refuse_mistyped, refuse_training_run
 from strop.engine.plan import WORKERS
 from strop.errors import UserError
 from strop.spec.generator import CheckpointSpec
-from strop.spec.measure import EvaluatorSpec
+from strop.spec.value import EvaluatorSpec
 from strop.store import read_mark
 from strop.store.cell import FileMemory, files_at
 

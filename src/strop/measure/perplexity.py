@@ -28,7 +28,7 @@ from strop.measure.spans import (
     check_policy,
     spans,
 )
-from strop.spec.measure import EvaluatorSpec, MetricSpec, SpanPolicy
+from strop.spec.value import EvaluatorSpec, MetricSpec, SpanPolicy
 from strop.store import Cell
 from strop.store.tables import KeptPrompts
 

@@ -19,7 +19,7 @@ from strop.engine.sink import CellRows, KnownScores, Sink, forget_claims
 from strop.engine.workers import Job, run_units
 from strop.errors import UserError
 from strop.measure.metric import joined, leave_out_broken, metrics
-from strop.spec.measure import MetricSpec
+from strop.spec.value import MetricSpec
 from strop.store import Cell, Run
 from strop.store.tables import PIECES, ROWS, TOKENS, token_ids
 

@@ -37,7 +37,7 @@ from strop.page.player import players, tokens_of
 from strop.page.tables import beside_each_other, judged_series, recognised
 from strop.page.trained import training_part
 from strop.served.address import notes_on
-from strop.spec.measure import MetricSpec
+from strop.spec.value import MetricSpec
 from strop.store import KINDS, Cell, Mark, Run, read_mark, study_result
 from strop.store.folder import RESULT
 from strop.store.tables import BEFORE, CHANCE, CHANGED, token_ids

@@ -21,7 +21,7 @@ from strop.measure.guard import Guard
 from strop.measure.metric import PERPLEXITY
 from strop.records.record import default_sampler
 from strop.spec.generator import OperatingPoint, SamplerSpec
-from strop.spec.measure import MetricSpec
+from strop.spec.value import MetricSpec
 from strop.stats.interval import Interval
 from strop.table import Table
 from strop.verbs.result import NO_TABLE, Result

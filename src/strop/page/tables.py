@@ -33,7 +33,7 @@ from strop.page.data import (
     rater,
     value_of,
 )
-from strop.spec.measure import MetricSpec
+from strop.spec.value import MetricSpec
 from strop.table import Column, Pivot, Table
 
 if TYPE_CHECKING:

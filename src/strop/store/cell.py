@@ -26,7 +26,7 @@ from strop.disk import CLAIM, TEMPORARY, claimed, disk, locked, shared, write
 from strop.errors import UserError
 from strop.pool import Output, Pool, counted, filler
 from strop.spec.generator import CellSpec, label
-from strop.spec.measure import MetricSpec
+from strop.spec.value import MetricSpec
 from strop.store.folder import (
     COST,
     FORMAT,

@@ -23,7 +23,7 @@ from strop.errors import UserError
 from strop.pool import EARLIER, Output, counted, padded
 from strop.prompts.canvas import Canvas, Canvases
 from strop.spec.generator import CellSpec, PromptSpec
-from strop.spec.measure import MetricSpec
+from strop.spec.value import MetricSpec
 from strop.store.folder import (
     FORMAT,
     HOW,

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from strop.engine.plan import Progress
 from strop.measure.metric import ENDED, OUTCOME, PASSED, TASK, WRITTEN
 from strop.measure.score import Outputs, score_outputs
-from strop.spec.measure import MetricSpec
+from strop.spec.value import MetricSpec
 from strop.store import Cell
 from strop.tasks import Box, Task, grade_all
 from strop.tasks.outcome import Entrant

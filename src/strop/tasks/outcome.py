@@ -39,7 +39,7 @@ from strop.measure.frame import PartialScore, read_cell
 from strop.measure.metric import CALLS, ENDED, OUTCOME, PASSED, SECONDS, TASK, WRITTEN
 from strop.records.record import SAMPLERS
 from strop.spec.generator import CheckpointSpec, SamplerSpec
-from strop.spec.measure import MetricSpec
+from strop.spec.value import MetricSpec
 from strop.stats.interval import Interval, pass_at, share_interval, sign_test
 from strop.stats.jackknife import Resampled, jackknife
 from strop.stats.resample import SHARE, mean

@@ -24,7 +24,7 @@ from strop.measure.across import DECIDES, MARGIN
 from strop.measure.metric import Number
 from strop.records.record import SAMPLERS
 from strop.spec.generator import OperatingPoint
-from strop.spec.measure import MetricSpec
+from strop.spec.value import MetricSpec
 from strop.stats.interval import LEVEL, Interval
 from strop.stats.jackknife import jackknife
 from strop.tuning.choice import Choice

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from strop.measure.cells import Scorer
     from strop.measure.score import Outputs
     from strop.prompts.canvas import Canvases
-    from strop.spec.measure import MetricSpec
+    from strop.spec.value import MetricSpec
     from strop.store import Cell
 
 
@@ -77,7 +77,7 @@ def judge_scorer(folder: Path, judge: str, seed: int) -> Scorer:
     from strop.groupeval import Profile
     from strop.groupeval.judges import judge_spec
     from strop.measure.score import score_outputs
-    from strop.spec.measure import MetricSpec
+    from strop.spec.value import MetricSpec
 
     check_judge(judge)
     profile = Profile.load(PROFILE)

@@ -23,7 +23,7 @@ from strop.measure.metric import PERPLEXITY, Number
 from strop.records.record import FAMILIES, SAMPLERS, reads_as
 from strop.rng import derive_seed
 from strop.spec.generator import OperatingPoint
-from strop.spec.measure import MetricSpec
+from strop.spec.value import MetricSpec
 from strop.table import Column, Pivot, Table
 from strop.tuning.choice import RULES, Selection, choose, hashed, write_selection
 from strop.tuning.gain import GOALS, WITHIN, Decision, Gain, decide, family_level, gain, spec_file

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from strop.engine.plan import all_parts
 from strop.errors import UserError
 from strop.spec.generator import OperatingPoint
-from strop.spec.measure import SpanPolicy
+from strop.spec.value import SpanPolicy
 from strop.stats.resample import Statistic, ratio
 from strop.table import Column, Table
 from strop.verbs import paper, parameters, points

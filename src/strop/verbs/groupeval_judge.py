@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from strop.groupeval.series import Series
     from strop.groupeval.session import Asked, Session
     from strop.served.cost import Journal, Price, Usage
-    from strop.spec.measure import JudgeSpec
+    from strop.spec.value import JudgeSpec
 
 EXCERPT = 160
 PROBE_SECONDS, PROBE_TRIES = 60.0, 3

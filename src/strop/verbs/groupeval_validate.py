@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
     from strop.groupeval.series import Series
     from strop.served.cost import Usage
-    from strop.spec.measure import JudgeSpec
+    from strop.spec.value import JudgeSpec
 
 PROFILE = "answers-v1"
 DATA = "conTest and decTest of Tevet and Berant 2021, MIT licence"

@@ -10,7 +10,7 @@ from strop.assets import EVALUATOR
 from strop.engine.plan import Elsewhere
 from strop.errors import UserError
 from strop.spec.generator import label
-from strop.spec.measure import SpanPolicy
+from strop.spec.value import SpanPolicy
 from strop.verbs import parameters
 from strop.verbs.result import Part, Result, grid
 from strop.verbs.verb import Ask, Parameter, Verb, quoted
