@@ -23,7 +23,7 @@ from strop.prompts.chat import ChatTemplate
 from strop.prompts.rows import Bos, PromptSet, Template
 from strop.records.record import FAMILIES, SAMPLERS, Precision, default_sampler
 from strop.samplers import check_model
-from strop.served.address import ServerAddress, is_served
+from strop.served.serving import ServerAddress, is_served
 from strop.spec.generator import SamplerSpec, swept
 from strop.spec.value import MOST_STEPS, OUTPUT_LIMIT, SEED_LIMIT, Cooling, number_or_schedule
 from strop.store import Cell, Folder, Run

@@ -19,8 +19,7 @@ from strop.assets import CHECKPOINT, EVALUATOR
 from strop.engine.plan import Elsewhere, Progress
 from strop.errors import UserError
 from strop.registry import Registry
-from strop.served.address import notes_of
-from strop.served.serving import served_as
+from strop.served.serving import notes_of, served_as
 from strop.table import Table
 from strop.verbs.result import Result, result_of
 from strop.verbs.verb import SAME, Ask, Parameter, Verb, quoted, report_command
