@@ -29,7 +29,7 @@ from strop.store import Run
 from strop.verbs import exact_output, paper
 from strop.verbs.exact_output import Place
 from strop.verbs.families import MODELS, named_sources, small_checkpoints
-from strop.verbs.result import Result
+from strop.verbs.verb import Result
 
 
 @pytest.fixture(scope="module")

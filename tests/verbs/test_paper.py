@@ -16,7 +16,7 @@ from strop.stats.interval import Interval
 from strop.table import Table
 from strop.verbs import cross_model, posterior
 from strop.verbs.paper import PaperTable, beside, ids, items, table, tables
-from strop.verbs.result import Result
+from strop.verbs.verb import Result
 
 ROWS = {
     "headline": 4 * 4,

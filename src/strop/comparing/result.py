@@ -19,8 +19,7 @@ from strop.groupeval.words import FACTOR_COLUMNS
 from strop.stats.jackknife import jackknife
 from strop.stats.resample import mean
 from strop.table import Column, Table
-from strop.verbs.result import Result
-from strop.verbs.verb import Ask
+from strop.verbs.verb import Ask, Result
 
 if TYPE_CHECKING:
     from strop.measure.guard import Guard

@@ -44,8 +44,8 @@ from strop.store.tables import BEFORE, CHANCE, CHANGED, token_ids
 from strop.tasks.outcome import OWNER
 from strop.tasks.tables import draw as draw_accuracies
 from strop.training.curve import METRICS
-from strop.verbs.result import result_of
 from strop.verbs.study import STUDIES
+from strop.verbs.verb import result_of
 from strop.version import __version__
 
 ROOM = "runs"

@@ -24,7 +24,7 @@ from strop.spec.generator import OperatingPoint, SamplerSpec
 from strop.spec.value import MetricSpec
 from strop.stats.interval import Interval
 from strop.table import Table
-from strop.verbs.result import NO_TABLE, Result
+from strop.verbs.verb import NO_TABLE, Result
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from strop.registry import resolve
-from strop.verbs.result import Part, Result, Strong
-from strop.verbs.verb import Ask, Parameter, Verb, quoted
+from strop.verbs.verb import Ask, Parameter, Part, Result, Strong, Verb, quoted
 
 AUDITED = "embedded:tales"
 WRITER, ROUNDS, TEMPERATURES = "embedded:leaky", 16, (1.0, 0.8)

@@ -16,8 +16,7 @@ from strop.page.svg import Drawing
 from strop.records.record import default_sampler
 from strop.spec.generator import OperatingPoint, SamplerSpec
 from strop.table import Table
-from strop.verbs.result import NO_TABLE, Result
-from strop.verbs.verb import quoted
+from strop.verbs.verb import NO_TABLE, Result, quoted
 
 PLAIN = ("name", "steps", "temperature", "precision")
 """What of a sampler fits on a command line; the rest goes into a file."""

@@ -11,7 +11,7 @@ from strop.store import Mark
 from strop.store.folder import RESULT
 from strop.table import Column, Table
 from strop.training.curve import draw_losses, read_metrics
-from strop.verbs.result import Result
+from strop.verbs.verb import Result
 
 MOST = 2000
 """Training losses that a curve on a page is made of."""

@@ -29,9 +29,8 @@ from strop.tuning.choice import RULES, Selection, choose, hashed, write_selectio
 from strop.tuning.gain import GOALS, WITHIN, Decision, Gain, decide, family_level, gain, spec_file
 from strop.verbs import parameters, points
 from strop.verbs.paper import BUDGETS, RowByRow, item
-from strop.verbs.result import Result
 from strop.verbs.study import Study
-from strop.verbs.verb import Ask, Parameter, quoted
+from strop.verbs.verb import Ask, Parameter, Result, quoted
 
 if TYPE_CHECKING:
     from strop.denoisers import Model

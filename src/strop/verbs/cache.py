@@ -28,9 +28,8 @@ from strop.stats.resample import Statistic, intervals, mean
 from strop.table import Column, Table
 from strop.verbs import parameters
 from strop.verbs.points import load, points
-from strop.verbs.result import Result
 from strop.verbs.study import Sources, Study
-from strop.verbs.verb import Ask, Parameter
+from strop.verbs.verb import Ask, Parameter, Result
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -24,9 +24,8 @@ from strop.table import Column, Table
 from strop.verbs import paper, parameters
 from strop.verbs.families import MODELS
 from strop.verbs.points import draw, guard_notes, score, standard
-from strop.verbs.result import Result
 from strop.verbs.study import Sources, Study
-from strop.verbs.verb import Ask, Parameter, quoted, report_command
+from strop.verbs.verb import Ask, Parameter, Result, quoted, report_command
 
 if TYPE_CHECKING:
     from strop.denoisers import Model

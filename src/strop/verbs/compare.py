@@ -32,9 +32,8 @@ from strop.tuning.search import BUDGET
 from strop.tuning.space import parse
 from strop.verbs import parameters
 from strop.verbs.points import TEMPERATURES, load, scorers
-from strop.verbs.result import Result
 from strop.verbs.study import Sources, Study
-from strop.verbs.verb import Ask, Parameter, report_command
+from strop.verbs.verb import Ask, Parameter, Result, report_command
 
 if TYPE_CHECKING:
     from strop.measure.cells import Scorers

@@ -28,9 +28,8 @@ from strop.table import Column, Table
 from strop.verbs import paper, parameters, points
 from strop.verbs.families import CHECKPOINTS, MODELS, named_sources, run_folder, smoke_sources
 from strop.verbs.groupeval_study import PRIMARY, RUBRIC, contrast
-from strop.verbs.result import Result
 from strop.verbs.study import SMOKE_NOTE, Sources, Study
-from strop.verbs.verb import Ask, Parameter
+from strop.verbs.verb import Ask, Parameter, Result
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from strop.errors import UserError
 from strop.verbs.parameters import argument
-from strop.verbs.result import Part, Result, grid
-from strop.verbs.verb import Ask, Parameter, Verb, quoted
+from strop.verbs.verb import Ask, Parameter, Part, Result, Verb, grid, quoted
 
 if TYPE_CHECKING:
     from strop.groupeval.endpoint import Endpoint

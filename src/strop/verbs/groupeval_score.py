@@ -25,8 +25,7 @@ from strop.groupeval.words import (
 from strop.stats.interval import value_of
 from strop.table import Column, Table
 from strop.verbs.parameters import argument
-from strop.verbs.result import Result, Strong, grid
-from strop.verbs.verb import Ask, Parameter, Verb, quoted
+from strop.verbs.verb import Ask, Parameter, Result, Strong, Verb, grid, quoted
 
 if TYPE_CHECKING:
     from strop.groupeval.judgments import Judgments

@@ -19,9 +19,8 @@ from strop.errors import unknown_name
 from strop.groupeval.words import DIAGNOSTICS, FACTOR_COLUMNS, share
 from strop.table import Column, Table
 from strop.verbs import paper, parameters, points
-from strop.verbs.result import Result
 from strop.verbs.study import SMOKE_NOTE, Study
-from strop.verbs.verb import Ask
+from strop.verbs.verb import Ask, Result
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -30,8 +30,7 @@ from strop.measure import embeddings
 from strop.measure.entropy import distinct, vendi_score
 from strop.table import Column, Table, flat
 from strop.verbs.groupeval_judge import JUDGE
-from strop.verbs.result import Result, grid
-from strop.verbs.verb import Ask, quoted
+from strop.verbs.verb import Ask, Result, grid, quoted
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

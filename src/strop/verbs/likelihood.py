@@ -14,9 +14,8 @@ from strop.assets import HELD_OUT
 from strop.stats.interval import LEVEL, Interval
 from strop.table import Column, Pivot, Table
 from strop.verbs import parameters
-from strop.verbs.result import Result
 from strop.verbs.study import Study
-from strop.verbs.verb import Ask, Parameter
+from strop.verbs.verb import Ask, Parameter, Result
 
 if TYPE_CHECKING:
     from strop.theory.mpath import PathScores

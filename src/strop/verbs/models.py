@@ -14,8 +14,7 @@ from strop.records.record import FAMILIES, default_sampler
 from strop.spec.value import OUTPUT_LIMIT
 from strop.verbs.certify import STUDY as CERTIFY
 from strop.verbs.parameters import DEVICE, FAMILY, REVISION, SEED, WEIGHTS, argument, out
-from strop.verbs.result import Result, grid
-from strop.verbs.verb import Ask, Parameter, Verb, VerbGroup, quoted, visible
+from strop.verbs.verb import Ask, Parameter, Result, Verb, VerbGroup, grid, quoted, visible
 
 HEADER = ["name", "short", "family", "hub id", "parameters", "licence", "sampler", "draw"]
 

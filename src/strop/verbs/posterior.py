@@ -24,9 +24,8 @@ from strop.stats.resample import REPLICATES
 from strop.table import Column, Table
 from strop.verbs import paper, parameters
 from strop.verbs.points import TEMPERATURES
-from strop.verbs.result import Result
 from strop.verbs.study import Sources, Study
-from strop.verbs.verb import Ask, Parameter, quoted
+from strop.verbs.verb import Ask, Parameter, Result, quoted
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

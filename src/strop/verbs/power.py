@@ -24,9 +24,8 @@ from strop.stats.published import GOAL, Power, alike, apart, curve, level_errors
 from strop.table import Column, Table
 from strop.verbs import parameters
 from strop.verbs.points import budgets, draw, load, named_points, scored_columns, scorers
-from strop.verbs.result import Result
 from strop.verbs.study import Sources, Study
-from strop.verbs.verb import Ask, Parameter
+from strop.verbs.verb import Ask, Parameter, Result
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -22,8 +22,7 @@ from strop.records.record import SAMPLERS, default_sampler
 from strop.spec.generator import SamplerSpec, label, plain_baseline
 from strop.spec.value import OUTPUT_LIMIT, SEED_LIMIT, Cooling
 from strop.verbs import parameters
-from strop.verbs.result import Result, grid
-from strop.verbs.verb import Ask, Parameter, Verb, quoted, spelled
+from strop.verbs.verb import Ask, Parameter, Result, Verb, grid, quoted, spelled
 
 if TYPE_CHECKING:
     from strop.denoisers import Model

@@ -12,8 +12,7 @@ from strop.errors import UserError
 from strop.spec.generator import label
 from strop.spec.value import SpanPolicy
 from strop.verbs import parameters
-from strop.verbs.result import Part, Result, grid
-from strop.verbs.verb import Ask, Parameter, Verb, quoted
+from strop.verbs.verb import Ask, Parameter, Part, Result, Verb, grid, quoted
 
 if TYPE_CHECKING:
     from strop.measure.evaluator import Evaluator

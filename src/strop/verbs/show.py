@@ -15,8 +15,7 @@ from strop.assets import EMBEDDED, embedded_path
 from strop.errors import UserError
 from strop.spec.generator import label, plain_baseline
 from strop.verbs.parameters import argument
-from strop.verbs.result import Frames, Part, Result, grid
-from strop.verbs.verb import Ask, Parameter, Verb, quoted, visible
+from strop.verbs.verb import Ask, Frames, Parameter, Part, Result, Verb, grid, quoted, visible
 
 if TYPE_CHECKING:
     from strop.store import Cell, Run

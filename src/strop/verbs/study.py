@@ -21,8 +21,7 @@ from strop.errors import UserError
 from strop.registry import Registry
 from strop.served.serving import notes_of, served_as
 from strop.table import Table
-from strop.verbs.result import Result, result_of
-from strop.verbs.verb import SAME, Ask, Parameter, Verb, quoted, report_command
+from strop.verbs.verb import SAME, Ask, Parameter, Result, Verb, quoted, report_command, result_of
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

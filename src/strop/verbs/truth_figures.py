@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from strop.figures import BLUE, COLUMN, GREEN, GREY, ORANGE, PALETTE, PURPLE, errors, tidy
-from strop.verbs.result import Result
+from strop.verbs.verb import Result
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

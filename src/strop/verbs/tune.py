@@ -41,10 +41,9 @@ from strop.tuning.search import (
 )
 from strop.tuning.space import parse
 from strop.verbs import parameters, points
-from strop.verbs.result import Result
 from strop.verbs.same import fingerprints
 from strop.verbs.study import Study
-from strop.verbs.verb import ASIDE, Ask, Parameter, quoted
+from strop.verbs.verb import ASIDE, Ask, Parameter, Result, quoted
 
 if TYPE_CHECKING:
     from strop.denoisers import Model

@@ -30,9 +30,8 @@ from strop.tuning.race import Rules
 from strop.tuning.search import Bench, Search, Tuned, plain_generator, side_space, tuned
 from strop.verbs import parameters
 from strop.verbs.points import TEMPERATURES, load, scorers
-from strop.verbs.result import Result
 from strop.verbs.study import Study
-from strop.verbs.verb import Ask, Parameter
+from strop.verbs.verb import Ask, Parameter, Result
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
