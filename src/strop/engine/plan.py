@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from strop.bounds import bounded_workers
-from strop.engine.cluster import has_gpus
+from strop.engine.rays import has_gpus
 from strop.errors import Incomplete, UserError, unknown_name
 
 if TYPE_CHECKING:
