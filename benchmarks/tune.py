@@ -38,7 +38,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")  # before numpy loads
 import numpy as np
 from numpy.typing import NDArray
 
-from strop.measure.aggregates import pooled
+from strop.measure.across import pooled
 from strop.measure.guard import guard_of
 from strop.spec import OperatingPoint, SamplerSpec
 from strop.stats.jackknife import jackknife

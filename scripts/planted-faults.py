@@ -97,7 +97,7 @@ FAULTS = (
     ),
     Fault(
         "macro perplexity counts outputs without a token",
-        "measure/aggregates.py",
+        "measure/across.py",
         "np.stack([mean, some.astype(float)], 1)",
         "np.stack([mean, np.ones(len(some))], 1)",
         ("tests/measure/test_perplexity.py::test_macro_gives_every_output_one_voice",),

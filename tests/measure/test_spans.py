@@ -17,7 +17,7 @@ import pytest
 from made_runs import cell_spec, made_cell, output
 from strop.errors import UserError
 from strop.measure import perplexity as module
-from strop.measure.aggregates import statistics
+from strop.measure.across import statistics
 from strop.measure.evaluator import EvaluatorRecipe
 from strop.measure.perplexity import (
     TOKENS,

@@ -17,8 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from strop.errors import UserError
-from strop.measure.across import HeldOutPairs
-from strop.measure.aggregates import pooled
+from strop.measure.across import HeldOutPairs, pooled
 from strop.measure.entropy import NGRAM
 from strop.measure.guard import (
     CUTS,

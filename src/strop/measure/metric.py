@@ -27,8 +27,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from strop.errors import StropError, UserError, unknown_name
-from strop.measure.across import COMPARED, HeldOutPairs, share_of
-from strop.measure.aggregates import bits_per_byte, kept, macro, pooled
+from strop.measure.across import (
+    COMPARED,
+    HeldOutPairs,
+    bits_per_byte,
+    kept,
+    macro,
+    pooled,
+    share_of,
+)
 from strop.measure.entropy import NGRAM, SIZES, Grams, count, entropy, repetition, vendi_score
 from strop.registry import Registry, one_line
 from strop.spec.value import MetricSpec

@@ -182,7 +182,7 @@ def _run(ask: Ask) -> Result:
 
 def _scored(ask: Ask, pools: Pools, evaluators: Sequence[str]) -> Scores:
     """Evaluator by evaluator, so that only one is in memory."""
-    from strop.measure.aggregates import statistics
+    from strop.measure.across import statistics
     from strop.measure.cells import Scorers, measure
     from strop.measure.evaluator import load_evaluator
     from strop.measure.metric import PERPLEXITY
