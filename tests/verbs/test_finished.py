@@ -243,7 +243,7 @@ def test_the_latest_entries_are_kept(copy: Path, monkeypatch: pytest.MonkeyPatch
 
 
 def test_a_damaged_memory_is_no_memory(copy: Path, tmp_path: Path) -> None:
-    from strop.measure.known import Late, known_evaluator
+    from strop.measure.score import Late, known_evaluator
 
     known_evaluator(str(copy))
     assert isinstance(known_evaluator(str(copy)), Late)
