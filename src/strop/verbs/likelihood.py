@@ -33,7 +33,7 @@ def _run(ask: Ask) -> Result:
     from strop.denoisers import load_denoiser
     from strop.denoisers.base import usable_length
     from strop.instruments.posterior import path_scores
-    from strop.measure.heldout import read_rows
+    from strop.measure.guard import read_rows
     from strop.samplers.machinery.start import reveal_grid
     from strop.spec.generator import SamplerSpec
 

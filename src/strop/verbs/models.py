@@ -130,7 +130,7 @@ def _rows(ask: Ask) -> Result:
 
     from strop.denoisers import load_model
     from strop.disk import write
-    from strop.measure.heldout import HeldOutRows
+    from strop.measure.guard import HeldOutRows
     from strop.training.batches import make_rows
     from strop.training.data import end_of_text
 
@@ -175,7 +175,7 @@ def _rows(ask: Ask) -> Result:
 
 def _documents(ask: Ask) -> Iterator[str]:
     """Of a file of JSON lines or text, a directory, or a dataset of the hub; perhaps the last."""
-    from strop.measure.heldout import plain_texts
+    from strop.measure.guard import plain_texts
     from strop.training.documents import read_source
     from strop.training.spec import HeldOut, SourceSpec
 

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from strop.instruments.posterior import Losses
     from strop.measure.frame import Measured
-    from strop.measure.heldout import HeldOutRows
+    from strop.measure.guard import HeldOutRows
 
 EARLY = EMBEDDED + "tales-early"
 MOST_ROUNDS = 64
@@ -58,7 +58,7 @@ def _run(ask: Ask) -> Result:
     from strop.denoisers import load_denoiser
     from strop.denoisers.base import usable_length
     from strop.instruments.posterior import loss_cell, measured_losses
-    from strop.measure.heldout import read_rows
+    from strop.measure.guard import read_rows
 
     file = Path(ask["held_out"] or HELD_OUT)
     taus = tuple(ask["temperature"])

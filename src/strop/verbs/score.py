@@ -36,7 +36,7 @@ def _run(ask: Ask) -> Result:
     names: list[str] = [] if named == (NONE,) else list(named)
     if holds_texts(run):
         return _texts(ask, run, names)
-    from strop.measure.heldout import check_file
+    from strop.measure.guard import check_file
     from strop.store import Run
 
     if ask["held_out"] is not None:
