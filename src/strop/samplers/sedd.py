@@ -24,7 +24,7 @@ import torch
 from torch import Tensor
 
 from strop.denoisers.device import Numbers, upload
-from strop.denoisers.sedd import log_score, log_score_shift
+from strop.denoisers.dit import log_score, log_score_shift
 from strop.samplers.analytic import analytic_weights
 from strop.samplers.machinery.addressed import Weights as Odds
 from strop.samplers.machinery.addressed import addressed
