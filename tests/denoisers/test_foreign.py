@@ -18,7 +18,7 @@ import packing
 import strop
 from strop.assets import MODELS
 from strop.checkpoints import foreign
-from strop.checkpoints.foreign import empty_foreign, load_foreign, quiet
+from strop.checkpoints.files import empty_foreign, load_foreign, quiet
 from strop.cli.main import run
 from strop.errors import UserError
 from strop.measure import embeddings
@@ -61,7 +61,7 @@ def test_nothing_loads_but_the_one_function() -> None:
         str(one.relative_to(SOURCE)): len(_calls(one.read_text()))
         for one in sorted(SOURCE.rglob("*.py"))
     }
-    assert {name: count for name, count in found.items() if count} == {"checkpoints/foreign.py": 2}
+    assert {name: count for name, count in found.items() if count} == {"checkpoints/files.py": 2}
 
 
 @pytest.mark.parametrize(

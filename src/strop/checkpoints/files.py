@@ -6,13 +6,23 @@ import difflib
 import errno
 import hashlib
 import json
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+import os
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, redirect_stdout
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import torch
+from torch import Tensor
+
 from strop import assets
-from strop.errors import UserError
+from strop.checkpoints.config import DiTShape, Sizes
+from strop.disk import write
+from strop.errors import UserError, missing_package
+
+# ------------------------------------------------------------------------------------------ files
 
 
 @contextmanager
@@ -140,3 +150,169 @@ def has_tokenizer(directory: Path) -> bool:
     return (directory / "tokenizer.json").is_file() or (
         (directory / "vocab.json").is_file() and (directory / "merges.txt").is_file()
     )
+
+
+# ---------------------------------------------------------------------------------------- foreign
+
+FIXED = {"trust_remote_code": False, "local_files_only": True}
+"""Whatever a caller says."""
+ASKS = "auto_map"
+"""Where a configuration names classes of its own, in files beside it."""
+
+
+def library() -> Any:
+    """transformers, if it is installed."""
+    try:
+        import transformers
+    except ModuleNotFoundError as error:
+        raise (missing_package(error) or error) from None
+    return transformers
+
+
+def load_foreign(kind: str, directory: str | os.PathLike[str], **options: Any) -> Any:
+    """What the class `kind` of transformers makes of the files in a directory.
+
+    A checkpoint whose architecture the library has itself is read by the library's own class, also
+    if it brings another; one that cannot do without its own code is refused.
+    """
+    folder = Path(directory)
+    try:
+        with quiet():
+            return getattr(library(), kind).from_pretrained(str(folder), **{**options, **FIXED})
+    except ValueError as error:
+        wanted = _own_code(folder) if "trust_remote_code" in str(error) else []
+        if not wanted:
+            raise
+        raise UserError(
+            "This checkpoint asks for code of its own to be run, and strop runs none.",
+            where=folder,
+            got="; ".join(wanted)[:300],
+            expected="an architecture and a tokenizer that transformers has itself",
+            fix="upgrade transformers, which may know the architecture by now, "
+            "or choose another checkpoint",
+        ) from error
+
+
+def empty_foreign(kind: str, config: Any) -> Any:
+    """The network that the class `kind` of transformers makes of a configuration, untrained."""
+    with quiet():
+        return getattr(library(), kind).from_config(config, trust_remote_code=False)
+
+
+def _own_code(place: Path) -> list[str]:
+    """What a checkpoint would have run, by the files that say so."""
+    claims = []
+    for name in ("config.json", "tokenizer_config.json"):
+        named = read_json_object(place / name).get(ASKS) if (place / name).is_file() else None
+        if named:
+            classes = named.values() if isinstance(named, dict) else [named]
+            claims.append(f"{name}: {ASKS} names {', '.join(map(str, classes))}")
+    return claims
+
+
+@contextmanager
+def unasked() -> Iterator[None]:
+    """Let a library neither ask on standard input nor print on standard output."""
+    asked = sys.stdin
+    with open(os.devnull) as nothing, redirect_stdout(sys.stderr):
+        sys.stdin = nothing
+        try:
+            yield
+        finally:
+            sys.stdin = asked
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """No questions, progress bars or warnings of transformers: what matters is checked here."""
+    logging = library().utils.logging
+    level, bar = logging.get_verbosity(), logging.is_progress_bar_enabled()
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    try:
+        with unasked():
+            yield
+    finally:
+        logging.set_verbosity(level)
+        if bar:
+            logging.enable_progress_bar()
+
+
+# ----------------------------------------------------------------------------------------- layout
+
+
+@dataclass(frozen=True)
+class Layout:
+    """What lies in the directory of a released checkpoint."""
+
+    config: dict[str, Any]
+    """config.json."""
+    sizes: Sizes
+    """The tensors of model.safetensors, under the keys of the network itself."""
+    prefix: str = ""
+    """What the file puts before these keys."""
+    beside: dict[str, Sizes] = field(default_factory=dict)
+    """Further networks, by file name."""
+    texts: dict[str, str] = field(default_factory=dict)
+    """Files of words, such as a tokenizer's, by name."""
+    silent: dict[str, int] = field(default_factory=dict)
+    """Rows of tensors that are zero in random weights."""
+
+
+def flat_names(shape: DiTShape, *, without: tuple[str, ...] = ()) -> dict[str, Any]:
+    """The hub's flat configuration of a diffusion transformer."""
+    names = {"length": "model_length"}
+    return {names.get(k, k): v for k, v in vars(shape).items() if k not in without}
+
+
+def write_checkpoint(
+    path: Path,
+    layout: Layout,
+    tensors: Mapping[str, Tensor],
+    beside: Mapping[str, Mapping[str, Tensor]] | None = None,
+) -> None:
+    """A checkpoint in its layout; the configuration comes last and means that it is complete."""
+    from safetensors.torch import save
+
+    path.mkdir(parents=True, exist_ok=True)
+    for name, others in (beside or {}).items():
+        write(path / name, save({key: value.contiguous() for key, value in others.items()}))
+    for name, text in layout.texts.items():
+        write(path / name, text.encode())
+    stored = {layout.prefix + key: value.contiguous() for key, value in tensors.items()}
+    write(path / "model.safetensors", save(stored, metadata={"format": "pt"}))
+    write(path / "config.json", (json.dumps(layout.config, indent=2) + "\n").encode())
+
+
+def write_random(path: Path, layout: Layout, seed: int) -> None:
+    """A checkpoint in its layout that nobody trained: the same for the same seed."""
+    beside = {
+        name: _random_tensors(sizes, seed + 1 + i)
+        for i, (name, sizes) in enumerate(layout.beside.items())
+    }
+    tensors = _random_tensors(layout.sizes, seed)
+    for key, row in layout.silent.items():
+        tensors[key][row] = 0.0
+    write_checkpoint(path, layout, tensors, beside)
+
+
+def _random_tensors(sizes: Sizes, seed: int) -> dict[str, Tensor]:
+    """Weights of a moderate size for every tensor."""
+    generator = torch.Generator().manual_seed(seed)
+    tensors = {}
+    for key, size in sizes.items():
+        if "norm" in key or "ln_f" in key:
+            value = torch.ones(size)
+        elif key == "output_layer.linear.bias":
+            rank = torch.randperm(size[0], generator=generator).float()
+            value = -(rank + 2).log()
+        else:
+            value = torch.randn(size, generator=generator) * (0.5 if len(size) == 1 else 1.0)
+            value = value / (size[-1] ** 0.5 if len(size) == 2 else 10.0)
+        tensors[key] = value
+    for key in [k for k in tensors if k.endswith("weight_orig")]:
+        left, scale, right = torch.linalg.svd(tensors[key], full_matrices=False)
+        tensors[key.replace("_orig", "_u")] = left[:, 0].contiguous()
+        tensors[key.replace("_orig", "_v")] = right[0].contiguous()
+        tensors[key] = tensors[key] / scale[0]
+    return tensors

@@ -84,7 +84,7 @@ def _vectors(
 
 @cache
 def _load(device: str) -> tuple[Any, Any]:
-    from strop.checkpoints.foreign import load_foreign  # brings torch along
+    from strop.checkpoints.files import load_foreign  # brings torch along
 
     folder = _folder()
     tokenizer = load_foreign("AutoTokenizer", folder)

@@ -22,8 +22,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
-from strop.checkpoints.files import opening
-from strop.checkpoints.foreign import unasked
+from strop.checkpoints.files import opening, unasked
 from strop.errors import UserError
 from strop.training.spec import HeldOut, SourceSpec
 

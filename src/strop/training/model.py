@@ -38,7 +38,7 @@ import torch
 from torch import Tensor, nn
 
 from strop.checkpoints.config import DiTShape
-from strop.checkpoints.layout import Layout, flat_names, write_checkpoint
+from strop.checkpoints.files import Layout, flat_names, write_checkpoint
 from strop.checkpoints.transformer import FIELDS, TransformerShape
 from strop.denoisers.bd3lm import layout
 from strop.denoisers.dit import ROTARY_BASE, Block, DiT
