@@ -61,7 +61,7 @@ FAULTS = (
     ),
     Fault(
         "left padding is not told to a cache",
-        "samplers/machinery/reading.py",
+        "samplers/machinery/committing.py",
         "self.denoiser.remember(ids, self._starts(rows))",
         "self.denoiser.remember(ids)",
         ("tests/samplers/test_padded.py::test_an_output_is_what_it_is_alone",),
