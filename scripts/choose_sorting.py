@@ -17,8 +17,8 @@ from pathlib import Path
 
 import numpy as np
 
+from strop.groupeval.human import shipped_groups, tasks_of
 from strop.groupeval.offline import pieces, text_likeness
-from strop.groupeval.people import shipped_groups, tasks_of
 from strop.groupeval.scores import entropy
 from strop.groupeval.sorting import Sorting, cuts, soft_entropy
 from strop.groupeval.trust import spearman

@@ -34,7 +34,7 @@ from numpy.typing import NDArray
 
 from strop.assets import ROOT
 from strop.errors import UserError
-from strop.groupeval.people import RatedGroup, tasks_of
+from strop.groupeval.human import RatedGroup, tasks_of
 from strop.groupeval.profile import Profile
 from strop.groupeval.scores import entropy, group_ged, quality, share
 from strop.groupeval.session import Answer

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from strop.errors import UserError
+from strop.groupeval.human import RatedGroup, read_groups, shipped_groups, tasks_of
 from strop.groupeval.offline import Embed, offline_client, offline_spec, pieces
-from strop.groupeval.people import RatedGroup, read_groups, shipped_groups, tasks_of
 from strop.groupeval.profile import Profile
 from strop.groupeval.validation import NAME as CARD
 from strop.groupeval.validation import (
