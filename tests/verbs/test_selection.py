@@ -15,7 +15,7 @@ from strop.measure.guard import Guard
 from strop.spec import OperatingPoint, SamplerSpec
 from strop.stats.interval import Interval
 from strop.store.folder import SELECTION
-from strop.tuning.choice import (
+from strop.tuning.gain import (
     RULES,
     Candidate,
     Choice,

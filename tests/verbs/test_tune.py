@@ -28,8 +28,7 @@ from strop.spec import OperatingPoint, SamplerSpec
 from strop.stats.interval import Interval
 from strop.store import Run
 from strop.table import plain as as_json
-from strop.tuning.choice import Choice
-from strop.tuning.gain import Gain
+from strop.tuning.gain import Choice, Gain
 from strop.tuning.propose import JOURNAL
 from strop.tuning.result import BudgetResult
 from strop.tuning.search import Tuned

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 from strop.measure.metric import Number
 from strop.spec.generator import OperatingPoint, SamplerSpec
 from strop.table import Column, Table
-from strop.tuning.choice import hashed
-from strop.tuning.gain import Gain
+from strop.tuning.gain import Gain, hashed
 from strop.tuning.search import Tuned
 from strop.verbs.verb import Ask, Result
 

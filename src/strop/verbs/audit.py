@@ -25,8 +25,21 @@ from strop.rng import derive_seed
 from strop.spec.generator import OperatingPoint
 from strop.spec.value import MetricSpec
 from strop.table import Column, Pivot, Table
-from strop.tuning.choice import RULES, Selection, choose, hashed, write_selection
-from strop.tuning.gain import GOALS, WITHIN, Decision, Gain, decide, family_level, gain, spec_file
+from strop.tuning.gain import (
+    GOALS,
+    RULES,
+    WITHIN,
+    Decision,
+    Gain,
+    Selection,
+    choose,
+    decide,
+    family_level,
+    gain,
+    hashed,
+    spec_file,
+    write_selection,
+)
 from strop.verbs import parameters, points
 from strop.verbs.paper import BUDGETS, RowByRow, item
 from strop.verbs.study import Study

@@ -21,8 +21,7 @@ from strop.rng import derive_seed
 from strop.spec.generator import OperatingPoint, SamplerSpec
 from strop.store import Folder
 from strop.tasks import TASKS
-from strop.tuning.choice import Choice, write_selection
-from strop.tuning.gain import family_level, gain, spec_file
+from strop.tuning.gain import Choice, family_level, gain, spec_file, write_selection
 from strop.tuning.race import Limit, Rules, guard_limits
 from strop.tuning.result import BudgetResult, as_result, selected
 from strop.tuning.result import draw as draw_figure
