@@ -2,19 +2,263 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import hashlib
+import json
+import math
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from strop.comparing.diversity import Diversity, diversity
-from strop.comparing.enough import enough
 from strop.comparing.frontier import Equal, equal_sharpness, grid, smooth_gaps, thin
-from strop.comparing.levels import Level
+from strop.comparing.levels import Level, spent
+from strop.comparing.outputs import NEAR, Named, SideOutputs, is_causal
 from strop.comparing.side import Curve, Sample, Side, interval, of_one_setting
 from strop.comparing.verdict import BENT, SHORTER, Layer, SideVerdict, decide
 from strop.errors import UserError
+from strop.spec.value import MOST_STEPS
+from strop.stats.interval import Interval
 from strop.stats.resample import REPLICATES
+from strop.verbs.verb import ASIDE, Ask
+
+if TYPE_CHECKING:
+    from strop.comparing.outputs import SideOutputs
+    from strop.denoisers import Model
+    from strop.spec.generator import SamplerSpec
+
+
+# ----------------------------------------------------------------------------------------- enough
+
+POWER = 0.8
+MOST = 1_000_000
+ROUND = 32
+
+
+def enough(
+    n: int,
+    equal: Equal,
+    gaps: NDArray[np.float64],
+    layer: Layer | None,
+    margin: float,
+    level: Level | None = None,
+) -> int | None:
+    """Outputs per temperature at the look after this one; None where no million would do.
+
+    `gaps` are the replicates behind `equal.smooth`, the outputs as they are first [1 + R, K].
+    """
+    level = Level() if level is None else level
+    wider = spent(level.look + 1) / spent(level.look)
+    everywhere = _everywhere(equal, gaps, margin, replace(level, look=level.look + 1))
+    off = sum(equal.bend) / len(equal.bend)
+
+    def power(outputs: int) -> float:
+        times = outputs / n
+        same = everywhere(times)
+        if layer is not None:
+            # On frontiers that are the same the published settings must be told apart, or not be.
+            alike = _inside(layer.gap, margin, times, wider)
+            same *= max(alike, _outside(layer.sharper, times, wider))
+        return max(same, _outside(equal.mean, times, wider, off))
+
+    found = _least(lambda blocks: power(ROUND * blocks) >= POWER, MOST // ROUND)
+    return None if found is None else max(ROUND * found, n + ROUND)
+
+
+def _everywhere(
+    equal: Equal, gaps: NDArray[np.float64], margin: float, level: Level
+) -> Callable[[float], float]:
+    """The chance that at a look the gap is inside the margin everywhere, by times the outputs.
+
+    What parabolas are off by is not told from noise, so it shrinks likewise; lines stay off.
+    """
+    from scipy.special import ndtri
+
+    value, errors = gaps[0], gaps[1:][np.isfinite(gaps[1:]).all(axis=1)] - gaps[0]
+    reach = -float(ndtri((1 - level.everywhere) / 2)) * errors.std(axis=0)
+    misfit = np.array(equal.misfit)
+
+    def chance(times: float) -> float:
+        closer = 1 / math.sqrt(times)
+        room = margin - closer * reach - (1 if equal.lines else closer) * misfit
+        return float((np.abs(value + closer * errors) < room).all(axis=1).mean())
+
+    return chance
+
+
+def _least(holds: Callable[[int], bool], most: int) -> int | None:
+    """The least number from which on something holds; None where it does not at the most."""
+    if not holds(most):
+        return None
+    low, high = 0, most
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if holds(middle) else (middle, high)
+    return high
+
+
+def _errors(found: Interval, times: float, wider: float) -> tuple[float, float]:
+    """The standard error with so many times the outputs, and how many of them an interval takes.
+
+    `wider` is the share of today's error rate that the next look may spend.
+    """
+    from scipy.special import ndtri
+
+    error = found.half / float(ndtri((1 + found.level) / 2)) / math.sqrt(times)
+    return error, float(-ndtri((1 - found.level) * wider / 2))
+
+
+def _inside(one: Interval, most: float, times: float, wider: float) -> float:
+    """The chance that an interval lies inside its room: neither end may reach it."""
+    from scipy.special import ndtr
+
+    error, reach = _errors(one, times, wider)
+    if error == 0:
+        return float(abs(one.value) < most)
+    ends = [(side * most - one.value) / error - side * reach for side in (-1, 1)]
+    return float(ndtr(ends[1]) - ndtr(ends[0])) if ends[0] < ends[1] else 0.0
+
+
+def _outside(one: Interval, times: float, wider: float, off: float = 0.0) -> float:
+    """The chance that an interval lies beyond `off`, on the side of zero on which its value is."""
+    from scipy.special import ndtr
+
+    error, reach = _errors(one, times, wider)
+    beyond = abs(one.value) - off
+    return float(ndtr(beyond / error - reach)) if error else float(beyond > 0)
+
+
+# ------------------------------------------------------------------------------------------ looks
+
+SIDES = ("a", "b", "a_space", "b_space")
+"""Parameters that are said with the sides, in either order."""
+
+
+def look_number(ask: Ask, sides: Sequence[SideOutputs], budgets: Sequence[int]) -> int:
+    """1 for the first look at two sides, 2 for the next, ...; kept in RUN/runs/looks.json."""
+    from strop.disk import write
+    from strop.store.folder import as_json
+
+    path = ask.out / "runs" / "looks.json"
+    known = kept_lists(path)
+    # In either order: swapping the sides asks the same.
+    pair = sorted(sides, key=lambda one: json.dumps(_identity(one), sort_keys=True))
+    looks = known.setdefault(_hash([_identity(one) for one in pair]), [])
+    values = {k: v for k, v in ask.values.items() if k not in (*SIDES, *ASIDE)}
+    spaces = [list(one.named.space) for one in pair]
+    asked = int(_hash([values, spaces, list(budgets), ask.smoke]), 16)
+    if asked not in looks:
+        looks.append(asked)
+        write(path, as_json(known))
+    return 1 + looks.index(asked)
+
+
+def kept_lists(path: Path) -> dict[str, list[int]]:
+    """What a comparison keeps in a file of its run: lists of whole numbers by key."""
+    from strop.store.folder import damaged, parsed
+
+    try:
+        found = parsed(path)
+        if not all(isinstance(number, int) for some in found.values() for number in some):
+            raise ValueError("something that is not a whole number")
+    except FileNotFoundError:
+        return {}
+    except (ValueError, AttributeError, TypeError) as error:
+        raise damaged(path, error, f"restore {path}, or start anew with `force`") from None
+    return found
+
+
+def _hash(content: Any) -> str:
+    text = json.dumps(content, sort_keys=True, default=str)
+    return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+
+def _identity(side: SideOutputs) -> dict[str, Any]:
+    weights = None if side.model is None else side.model.spec.sha256
+    said = side.named
+    return {
+        "kind": said.kind,
+        "source": said.source if weights is None else weights,
+        "sampler": {key: str(value) for key, value in said.sampler.items()},
+    }
+
+
+# ------------------------------------------------------------------------------------------ equal
+
+TRIED = (1.25, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0, 12.0, 16.0)
+"""Multiples of the steps."""
+OUTPUTS = 8
+"""From which costs are measured."""
+COLUMN = {"calls": "nfe", "seconds": "seconds"}
+
+
+def same_length(ask: Ask, sides: Sequence[Named], models: Mapping[str, Model]) -> Ask:
+    """With the length that both sides have, where nothing else is said.
+
+    That is the shorter one of two checkpoints, and a pool's own if the checkpoint can write it.
+    """
+    from strop.comparing.outputs import pool_cell
+    from strop.denoisers.base import usable_length
+
+    pools = [pool_cell(one.source).spec.generator.length for one in sides if one.kind == "pool"]
+    if ask["length"] is not None or not models or len(models) + len(pools) < 2:
+        return ask
+    own = [one.length if pools else usable_length(one, None) for one in models.values()]
+    return replace(ask, values={**ask.values, "length": min([*pools, *own])})
+
+
+def equal_steps(ask: Ask, sides: Sequence[SideOutputs], number: int) -> list[int]:
+    """How many updates each side makes at a budget."""
+    what = ask["equal"]
+    fixed = [not one.named.tunable or is_causal(one) for one in sides]
+    if what == "steps" or any(fixed):
+        return [number, number]
+    kept = _Kept(ask)
+    key = json.dumps([what, number, *(one.spec(number).id for one in sides)])
+    if key not in kept.known:
+        kept.keep(key, _fitted(ask, sides, number, what))
+    return kept.known[key]
+
+
+def _fitted(ask: Ask, sides: Sequence[SideOutputs], number: int, what: str) -> list[int]:
+    cost = [_cost(ask, one, one.spec(number), what) for one in sides]
+    steps = [number, number]
+    cheaper = 0 if cost[0] < cost[1] else 1
+    target, side = max(cost), sides[cheaper]
+    tried = {number: cost[cheaper]}
+    for times in TRIED:
+        many = min(round(number * times), MOST_STEPS)
+        if max(tried.values()) >= target * (1 - NEAR[what]):
+            break
+        tried[many] = _cost(ask, side, side.spec(many), what)
+    steps[cheaper] = min(tried, key=lambda many: (abs(tried[many] - target), many))
+    return steps
+
+
+def _cost(ask: Ask, side: SideOutputs, spec: SamplerSpec, what: str) -> float:
+    cell = side.cell(spec, OUTPUTS, ask["seed"])
+    return float(cell.table()[COLUMN[what]].to_numpy()[:OUTPUTS].mean())
+
+
+class _Kept:
+    """The numbers of updates that were found, in RUN/runs/equal.json."""
+
+    def __init__(self, ask: Ask) -> None:
+        self._path = ask.out / "runs" / "equal.json"
+        self.known = kept_lists(self._path)
+
+    def keep(self, key: str, steps: list[int]) -> None:
+        from strop.disk import write
+        from strop.store.folder import as_json
+
+        self.known[key] = steps
+        write(self._path, as_json(self.known))
+
+
+# ---------------------------------------------------------------------------------------- compare
 
 MARGIN = 0.03
 ALLOWED = 3
