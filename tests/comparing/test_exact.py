@@ -48,8 +48,8 @@ from strop.comparing.verdict import (
     SideVerdict,
     decide,
     frontiers,
+    sentence,
 )
-from strop.comparing.words import sentence
 from strop.errors import UserError
 from strop.measure.guard import guard
 from strop.rng import derive_seed

@@ -14,8 +14,7 @@ from strop.comparing.frontier import Equal
 from strop.comparing.levels import Level, spent
 from strop.comparing.overall import overall
 from strop.comparing.side import Sample, Side
-from strop.comparing.verdict import DIFFERENT, KINDS, Layer, SideVerdict, decide, mirrored
-from strop.comparing.words import ratio
+from strop.comparing.verdict import DIFFERENT, KINDS, Layer, SideVerdict, decide, mirrored, ratio
 from strop.errors import UserError
 from strop.stats.resample import Interval
 

@@ -14,7 +14,7 @@ from strop.comparing.levels import Level
 from strop.comparing.outputs import NEAR, Point, SideOutputs, is_causal
 from strop.comparing.overall import overall
 from strop.comparing.side import Side
-from strop.comparing.words import sentence
+from strop.comparing.verdict import sentence
 from strop.groupeval.words import FACTOR_COLUMNS
 from strop.stats.jackknife import jackknife
 from strop.stats.resample import mean
