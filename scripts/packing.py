@@ -22,9 +22,9 @@ from strop.denoisers.tokenizer import TextCodec
 from strop.disk import disk
 from strop.errors import CheckFailed
 from strop.training.batches import HeldOutLoss, held_out_losses, summary
+from strop.training.documents import ShardRows, Shards
 from strop.training.model import BothWays, Causal, Diffusion, Trainable, save_network
 from strop.training.objective import Noise
-from strop.training.shards import ShardRows, Shards
 
 TOLERANCE = 5e-4
 """Nats per token that float16 storage may change: three digits stay."""

@@ -16,6 +16,7 @@ from strop.denoisers.bd3lm import BD3LM, BlockSight, training_sight
 from strop.denoisers.dit import DiT
 from strop.errors import UserError
 from strop.training.batches import held_out_losses
+from strop.training.documents import Shards
 from strop.training.model import Diffusion
 from strop.training.objective import (
     NOISES,
@@ -25,7 +26,6 @@ from strop.training.objective import (
     loss_of,
     surprise_of,
 )
-from strop.training.shards import Shards
 from strop.training.spec import ModelSpec, TrainSpec
 from training.toy import config, same, train, weights
 

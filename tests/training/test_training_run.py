@@ -96,7 +96,7 @@ def test_checkpoints_load_and_have_the_measured_loss(corpus):
     assert pool.texts is not None
     # The denoiser that everyone else loads has the loss that the run reports.
     from strop.training.batches import held_out_losses
-    from strop.training.shards import Shards
+    from strop.training.documents import Shards
     from training.dense_loss import loss_per_token
 
     losses = held_out_losses(

@@ -35,9 +35,8 @@ from strop.errors import UserError
 from strop.rng import derive_seed
 from strop.stats.interval import Interval
 from strop.stats.resample import bootstrap, mean
-from strop.training.documents import sentences
+from strop.training.documents import ShardRows, sentences
 from strop.training.objective import NOISES, Noise, block_noise, placed
-from strop.training.shards import ShardRows
 
 Ids = NDArray[np.int64]
 

@@ -19,15 +19,18 @@ from strop.denoisers.tokenizer import TextCodec
 from strop.disk import disk, locked, write
 from strop.errors import UserError
 from strop.training.batches import make_pairs, make_rows
-from strop.training.documents import CLEANERS, Census, check_source, read_source
-from strop.training.shards import (
+from strop.training.documents import (
+    CLEANERS,
     MANIFEST,
     SPLITS,
     TOKENIZER,
+    Census,
     ShardRows,
     Shards,
     ShardWriter,
+    check_source,
     clear,
+    read_source,
     write_index,
     write_manifest,
 )

@@ -29,6 +29,7 @@ from strop.errors import Incomplete, UserError
 from strop.rng import derive_seed
 from strop.training.batches import Batches, HeldOutLoss, held_out_losses, summary
 from strop.training.data import prepare
+from strop.training.documents import TOKENIZER, Shards
 from strop.training.model import (
     Trainable,
     attend_plainly,
@@ -51,7 +52,6 @@ from strop.training.optimizers import (
     share_done,
 )
 from strop.training.run import KEPT, PLOT, TrainingRun, plot_losses, stopping
-from strop.training.shards import TOKENIZER, Shards
 from strop.training.spec import TrainSpec, read_spec
 
 POLL_SECONDS = 0.5
