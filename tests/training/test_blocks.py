@@ -15,7 +15,7 @@ from strop.checkpoints.config import DiTShape
 from strop.denoisers.bd3lm import BD3LM, BlockSight, training_sight
 from strop.denoisers.dit import DiT
 from strop.errors import UserError
-from strop.training.batches import held_out_losses
+from strop.training.data import held_out_losses
 from strop.training.documents import Shards
 from strop.training.model import Diffusion
 from strop.training.objective import (

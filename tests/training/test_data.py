@@ -10,8 +10,7 @@ import toy
 
 from strop.denoisers.tokenizer import TextCodec
 from strop.errors import UserError
-from strop.training.batches import make_rows
-from strop.training.data import prepare
+from strop.training.data import make_rows, prepare
 from strop.training.documents import ShardWriter, paragraphs, prose, sentences, split
 from strop.training.spec import DataSpec, HeldOut, SourceSpec
 

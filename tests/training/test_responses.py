@@ -16,7 +16,7 @@ from packing import measure, pack
 from strop.errors import UserError
 from strop.tasks.sums import RESPONSE as R
 from strop.tasks.sums import problems
-from strop.training.batches import Batches
+from strop.training.data import Batches
 from strop.training.documents import Shards
 from strop.training.loop import train
 from strop.training.model import build

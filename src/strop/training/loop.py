@@ -27,8 +27,7 @@ from strop.denoisers.device import upload
 from strop.denoisers.tokenizer import TextCodec
 from strop.errors import Incomplete, UserError
 from strop.rng import derive_seed
-from strop.training.batches import Batches, HeldOutLoss, held_out_losses, summary
-from strop.training.data import prepare
+from strop.training.data import Batches, HeldOutLoss, held_out_losses, prepare, summary
 from strop.training.documents import TOKENIZER, Shards
 from strop.training.model import (
     Trainable,

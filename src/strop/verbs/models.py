@@ -131,8 +131,7 @@ def _rows(ask: Ask) -> Result:
     from strop.denoisers import load_model
     from strop.disk import write
     from strop.measure.guard import HeldOutRows
-    from strop.training.batches import make_rows
-    from strop.training.data import end_of_text
+    from strop.training.data import end_of_text, make_rows
 
     model = load_model(ask["source"])
     codec: Any = model.codec
