@@ -227,7 +227,7 @@ class TrainSpec(Spec):
     begin anew."""
     objective: Literal["public", "any-order", "llada", "causal"] = "public"
     """`public`: t uniform on [1e-3, 1], weight 1/t. `any-order`: mask count uniform, weight 1/k.
-    `llada`: as `public`, with LLaDA's masking; see `strop.training.objective`."""
+    `llada`: as `public`, with LLaDA's masking; see `strop.training.model`."""
     steps: int | None = None
     """Optimizer steps; may be left out if `minutes` says when to end."""
     minutes: float | None = None
