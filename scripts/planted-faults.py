@@ -168,7 +168,7 @@ FAULTS = (
     ),
     Fault(
         "another revision of a repository is the same answer",
-        "verbs/same.py",
+        "verbs/entrants.py",
         "config_of(repo, revision or None)",
         "config_of(repo, None)",
         ("tests/verbs/test_finished.py::test_what_an_answer_depends_on",),

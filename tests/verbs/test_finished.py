@@ -23,7 +23,7 @@ from strop.store import remembered
 from strop.store.cell import FileMemory, contents, files_at
 from strop.tasks import TASKS
 from strop.verbs import same, tune
-from strop.verbs.same import fingerprints
+from strop.verbs.entrants import fingerprints
 from strop.verbs.study import Ask
 from tiny_models import environment
 
@@ -192,7 +192,7 @@ def test_versions_of_plugins_and_a_tasks_rules_count() -> None:
 def test_judges_and_tasks_count_also_where_nobody_has_asked_for_them() -> None:
     """In a process of its own: here they are loaded already."""
     program = (
-        "from strop.verbs.same import fingerprints\n"
+        "from strop.verbs.entrants import fingerprints\n"
         "fingerprints({}, places=[])\n"
         "from strop.registry import _REGISTRIES\n"
         "print(*(one.kind for one in _REGISTRIES))\n"

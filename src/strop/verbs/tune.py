@@ -40,7 +40,7 @@ from strop.tuning.search import (
 )
 from strop.tuning.space import parse
 from strop.verbs import parameters, points
-from strop.verbs.same import fingerprints
+from strop.verbs.entrants import fingerprints
 from strop.verbs.study import Study
 from strop.verbs.verb import ASIDE, Ask, Parameter, Result, quoted
 
