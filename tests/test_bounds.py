@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 from strop import SamplerSpec, TabularDenoiser, bounds
-from strop.bounds import MOST_AT_ONCE, MOST_OUTPUTS, bounded_batch, bounded_outputs
 from strop.cli.main import run as strop
 from strop.draw import sample_cells
 from strop.errors import UserError
+from strop.runtime import MOST_AT_ONCE, MOST_OUTPUTS, bounded_batch, bounded_outputs
 
 
 def test_the_outputs_of_all_cells_are_added_up() -> None:

@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from strop.bounds import bounded_workers
 from strop.engine.rays import has_gpus
 from strop.errors import Incomplete, UserError, unknown_name
+from strop.runtime import bounded_workers
 from strop.store import Cell, Folder, Run
 from strop.store.folder import differences
 from strop.store.tables import ScoreTable, same_outputs

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, TypedDict, Unpack, get_args
 
-from strop.bounds import MOST_LENGTH, bounded_outputs
 from strop.checkpoints.checkpoint import locate
 from strop.denoisers import Model, load_model
 from strop.denoisers.prompting import reader_of
@@ -22,6 +21,7 @@ from strop.prompts.canvas import Canvases, resolve
 from strop.prompts.chat import ChatTemplate
 from strop.prompts.rows import Bos, PromptSet, Template
 from strop.records.record import FAMILIES, SAMPLERS, Precision, default_sampler
+from strop.runtime import MOST_LENGTH, bounded_outputs
 from strop.samplers import check_model
 from strop.served.serving import ServerAddress, is_served
 from strop.spec.generator import SamplerSpec, swept

@@ -6,7 +6,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from strop.bounds import MOST_REPLICATES, bounded
 from strop.disk import write
 from strop.errors import UserError
 from strop.groupeval.words import (
@@ -22,6 +21,7 @@ from strop.groupeval.words import (
     share,
     sides_of,
 )
+from strop.runtime import MOST_REPLICATES, bounded
 from strop.stats.interval import value_of
 from strop.table import Column, Table
 from strop.verbs.parameters import argument

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from strop.bounds import MOST_WEIGHTS, bounded
 from strop.disk import disk
 from strop.errors import UserError
 from strop.records.record import FAMILIES, default_sampler
+from strop.runtime import MOST_WEIGHTS, bounded
 from strop.spec.value import OUTPUT_LIMIT
 from strop.verbs.certify import STUDY as CERTIFY
 from strop.verbs.parameters import DEVICE, FAMILY, REVISION, SEED, WEIGHTS, argument, out

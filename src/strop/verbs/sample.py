@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
 from strop.assets import CHECKPOINT
-from strop.bounds import bounded_batch, bounded_outputs
 from strop.engine.plan import Elsewhere
 from strop.errors import UserError
 from strop.prompts.rows import Bos, PromptSet
 from strop.records.record import SAMPLERS, default_sampler
+from strop.runtime import bounded_batch, bounded_outputs
 from strop.spec.generator import SamplerSpec, label, plain_baseline
 from strop.spec.value import OUTPUT_LIMIT, SEED_LIMIT, Cooling
 from strop.verbs import parameters
