@@ -15,7 +15,7 @@ from strop.spec import OperatingPoint, SamplerSpec
 from strop.stats.interval import Interval
 from strop.table import Table
 from strop.verbs import cross_model, posterior
-from strop.verbs.reproduce import PaperTable, beside, ids, items, table, tables
+from strop.verbs.paper import PaperTable, beside, ids, items, table, tables
 from strop.verbs.verb import Result
 
 ROWS = {

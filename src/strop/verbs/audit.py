@@ -41,7 +41,7 @@ from strop.tuning.gain import (
     write_selection,
 )
 from strop.verbs import parameters, points
-from strop.verbs.reproduce import BUDGETS, RowByRow, item
+from strop.verbs.paper import BUDGETS, RowByRow, item
 from strop.verbs.study import Study
 from strop.verbs.verb import Ask, Parameter, Result, quoted
 

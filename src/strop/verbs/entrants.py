@@ -18,8 +18,8 @@ from strop.errors import UserError
 from strop.registry import versions
 from strop.store.cell import contents
 from strop.verbs import parameters
+from strop.verbs.paper import declared
 from strop.verbs.points import load
-from strop.verbs.reproduce import declared
 from strop.verbs.verb import Ask, Parameter
 from strop.version import __version__
 

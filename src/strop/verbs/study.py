@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from strop.measure.frame import Measured
     from strop.store import StudyFolder
-    from strop.verbs.reproduce import PaperItem
+    from strop.verbs.paper import PaperItem
 
 OUT = Parameter(
     "out",
