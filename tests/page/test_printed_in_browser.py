@@ -17,7 +17,7 @@ from strop.prompts import Canvas, Canvases
 from strop.spec import CellSpec, CheckpointSpec, GeneratorSpec, SamplerSpec
 from strop.store import Cell, Run
 from strop.tasks import TASKS, Filter, Task, Verdict, results
-from strop.tasks.grade import grade_cell
+from strop.tasks.cell_grades import grade_cell
 from strop.tasks.outcome import Entrant, TaskRun
 from strop.tasks.tables import write_result
 from strop.tasks.task import Item

@@ -28,7 +28,7 @@ from strop.spec.generator import SamplerSpec, swept
 from strop.spec.value import MOST_STEPS, OUTPUT_LIMIT, SEED_LIMIT, Cooling, number_or_schedule
 from strop.store import Cell, Folder, Run
 from strop.tasks import TASKS, Task, ready
-from strop.tasks.grade import grade_cell
+from strop.tasks.cell_grades import grade_cell
 from strop.tasks.outcome import OWNER, Entrant, Results, TaskRun, label_of, ungraded
 from strop.tasks.tables import write_result
 
