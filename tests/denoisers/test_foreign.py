@@ -112,7 +112,7 @@ def _evil(folder: Path, *, known: bool = False, tokenizer: bool = False) -> Path
 
 def _embed(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(embeddings, "_folder", lambda: place)
-    embeddings._load.__wrapped__("cpu")
+    embeddings._load_embedder.__wrapped__("cpu")
 
 
 WAYS: dict[str, Callable[[Path, pytest.MonkeyPatch], Any]] = {

@@ -278,7 +278,7 @@ def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "strop[evaluators]" in caught.value.fix
     monkeypatch.setattr(embeddings, "find_spec", lambda _: None)
     assert not embeddings.available()
-    embeddings._load.cache_clear()  # another test may have loaded it
+    embeddings._load_embedder.cache_clear()  # another test may have loaded it
     with pytest.raises(UserError, match="not installed"):
         embeddings.embed(["a"])
 

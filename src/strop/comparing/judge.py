@@ -88,10 +88,10 @@ def _row(
 def _by_ged(judge: str, a: dict[str, Any], b: dict[str, Any]) -> Diversity | None:
     if a["ged"] is None or b["ged"] is None:
         return None
-    return Diversity(f"GED {judge}", a["ged"], b["ged"], _state(a, b), _state(b, a))
+    return Diversity(f"GED {judge}", a["ged"], b["ged"], _judged_state(a, b), _state(b, a))
 
 
-def _state(mine: dict[str, Any], other: dict[str, Any]) -> State:
+def _judged_state(mine: dict[str, Any], other: dict[str, Any]) -> State:
     if mine["ged"] >= (1 - TENTH) * other["ged"]:
         return "not less"
     ranges = mine["ged_weight_sensitivity"], other["ged_weight_sensitivity"]

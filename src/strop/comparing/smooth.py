@@ -18,7 +18,7 @@ from strop.comparing.levels import Level
 from strop.comparing.side import Curve, simultaneous
 
 Floats = NDArray[np.float64]
-FEWEST = 5
+FEWEST_POINTS = 5
 """Temperatures that a parabola needs: two more than it has coefficients."""
 ROUNDING = 1e-9
 """Points that are off by less are on it."""
@@ -32,7 +32,7 @@ def smoothed(curve: Curve, entropies: Floats, level: Level) -> tuple[Floats, Flo
     wanted = np.broadcast_to(entropies, (len(curve.entropy), np.shape(entropies)[-1]))
     if curve.entropy.shape[1] == 1:
         return curve.at(entropies), np.zeros(wanted.shape[1])
-    if curve.entropy.shape[1] < FEWEST:
+    if curve.entropy.shape[1] < FEWEST_POINTS:
         return None
     fitted = parabola(curve.entropy, curve.level)
     left = curve.level - fitted(curve.entropy)

@@ -13,7 +13,7 @@ from pydantic import ConfigDict, ValidationError
 from strop.disk import json_lines, reading
 from strop.errors import UserError
 
-Row = tuple[dict[str, Any], str]
+JsonLine = tuple[dict[str, Any], str]
 """The fields of a row, and where it stands."""
 EXACT = ConfigDict(strict=True, allow_inf_nan=False)
 """For forms in which 1 is not true, "1" is no number, and NaN is none either."""
@@ -22,7 +22,7 @@ SHOWN = 160
 F = TypeVar("F")
 
 
-def read_lines(path: str | Path, expected: str) -> list[Row]:
+def read_lines(path: str | Path, expected: str) -> list[JsonLine]:
     """Every object of a file; `expected` is what a line may look like."""
     try:
         with reading(Path(path)), open(path, "rb") as file:
@@ -31,13 +31,13 @@ def read_lines(path: str | Path, expected: str) -> list[Row]:
         raise UserError("There is no such file.", where=path, expected=expected) from None
 
 
-def parse_lines(content: bytes, source: str, expected: str) -> list[Row]:
+def parse_lines(content: bytes, source: str, expected: str) -> list[JsonLine]:
     """The same of what a file holds; `source` is what the complaints call it."""
     return _objects(BytesIO(content), source, expected)
 
 
-def _objects(file: IO[bytes], source: str, expected: str) -> list[Row]:
-    rows: list[Row] = []
+def _objects(file: IO[bytes], source: str, expected: str) -> list[JsonLine]:
+    rows: list[JsonLine] = []
     for where, row in json_lines(file, source, expected):
         if not isinstance(row, dict):
             got = json.dumps(row)[:SHOWN]

@@ -13,29 +13,29 @@ if TYPE_CHECKING:
     from strop.stats.interval import Interval
 
 
-def share(name: str, label: str, help: str, digits: int = 2) -> Column:
+def share_column(name: str, label: str, help: str, digits: int = 2) -> Column:
     """A column of percentages."""
     return Column(name, label, digits=digits, percent=True, help=help)
 
 
 APART = "pairs of valid texts of a group that are of different kinds."
 FACTOR_COLUMNS = (
-    share("valid_share", "valid", "texts that do not fail.", 3),
+    share_column("valid_share", "valid", "texts that do not fail.", 3),
     Column("mode_entropy", digits=3, help="of the kinds of the valid texts of a group, in nats."),
-    share("different_pairs", "pairs apart", APART, 3),
+    share_column("different_pairs", "pairs apart", APART, 3),
 )
 """What stands beside GED, which moves with both: the share of valid texts, and how these differ."""
 NAMED = 4
 """Generators that a sentence names."""
 COPY = "texts with an exact or near copy in the whole pool, which groups seldom show."
-COPIED = share("copied_share", "copied", COPY)
-LARGEST = share("dominant_share", "largest", "share of the commonest kind.")
-CEILING = share("ceiling_rate", "ceiling", "groups with GED 10: all valid, all of different kinds.")
+COPIED = share_column("copied_share", "copied", COPY)
+LARGEST = share_column("dominant_share", "largest", "share of the commonest kind.")
+CEILING = share_column("ceiling_rate", "ceiling", "groups with GED 10: all valid, all of different kinds.")
 SINGLE = "groups whose valid texts, two or more, are all of different kinds."
 DIAGNOSTICS = (
     Column("effective_modes", "modes", digits=3, help="kinds of a group, by their entropy."),
     replace(LARGEST, digits=3),
-    share("singleton_rate", "all single", SINGLE, 3),
+    share_column("singleton_rate", "all single", SINGLE, 3),
     replace(CEILING, digits=3),
 )
 """What the protocol demands beside GED and the share of valid texts."""

@@ -58,7 +58,7 @@ def embed(texts: Sequence[str], *, device: str = "auto") -> NDArray[np.float32]:
     from strop.denoisers.device import resolve_device
 
     place = resolve_device(device)
-    network, tokenizer = _load(str(place))
+    network, tokenizer = _load_embedder(str(place))
     out = np.zeros((len(texts), network.config.hidden_size), np.float32)
     order = sorted(range(len(texts)), key=lambda i: len(texts[i]))  # like lengths: less padding
     for start in range(0, len(order), BATCH):
@@ -83,7 +83,7 @@ def _vectors(
 
 
 @cache
-def _load(device: str) -> tuple[Any, Any]:
+def _load_embedder(device: str) -> tuple[Any, Any]:
     from strop.checkpoints.files import load_foreign  # brings torch along
 
     folder = _folder()

@@ -7,8 +7,8 @@ from typing import Any
 
 from strop.records.record import Sampler, Setting
 
-BLOCK = Setting("positions per block, from the text's first on; 0: as trained", 0, 0, 2**20)
-TOP_K = Setting("how many tokens may be drawn, cut before top_p; 0 is all", 0, 0, 2**31)
+TRAINED_BLOCK = Setting("positions per block, from the text's first on; 0: as trained", 0, 0, 2**20)
+FIRST_TOP_K = Setting("how many tokens may be drawn, cut before top_p; 0 is all", 0, 0, 2**31)
 ORDER = Setting(
     "who comes first: the likeliest draws, or anyone, chosen before its token is drawn",
     "confidence",
@@ -39,9 +39,9 @@ def _stop(default: str, *choices: str) -> Setting:
     )
 
 
-SETTINGS: dict[str, dict[str, Setting]] = {
+BLOCK_SETTINGS: dict[str, dict[str, Setting]] = {
     "sdar": {
-        "block_length": BLOCK,
+        "block_length": TRAINED_BLOCK,
         "remasking": Setting(
             "who comes first, and how many: all likely draws or a quota, a quota of the "
             "likeliest, from left to right, or anyone",
@@ -49,40 +49,40 @@ SETTINGS: dict[str, dict[str, Setting]] = {
             choices=("low_confidence_dynamic", "low_confidence_static", "sequential", "random"),
         ),
         "threshold": _threshold(0.85),
-        "top_k": TOP_K,
+        "top_k": FIRST_TOP_K,
         "stop": _stop("block", "never", "block"),
     },
     "llada2": {
-        "block_length": BLOCK,
+        "block_length": TRAINED_BLOCK,
         "threshold": _threshold(0.95),
         "order": ORDER,
-        "top_k": TOP_K,
+        "top_k": FIRST_TOP_K,
         "zero": ZERO,
         "stop": _stop("block", "block", "early"),
     },
     "llada2-edit": {
-        "block_length": BLOCK,
+        "block_length": TRAINED_BLOCK,
         "threshold": _threshold(0.95),
         "editing_threshold": _editing(0.9),
         "max_post_steps": POST,
         "num_to_transfer": Setting("positions that a call commits at least", 1, 1, 2**20),
-        "top_k": TOP_K,
+        "top_k": FIRST_TOP_K,
         "zero": ZERO,
         "stop": _stop("never", "never", "block"),
     },
     "llada2-pipeline": {
-        "block_length": BLOCK,
+        "block_length": TRAINED_BLOCK,
         "threshold": _threshold(0.7),
         "editing_threshold": _editing(0.5),
         "max_post_steps": POST,
         "sampling_method": Setting(
             "how tokens are made", "multinomial", choices=("multinomial", "greedy")
         ),
-        "top_k": TOP_K,
+        "top_k": FIRST_TOP_K,
         "stop": _stop("early", "never", "early"),
     },
     "fast-dllm-v2": {
-        "block_length": BLOCK,
+        "block_length": TRAINED_BLOCK,
         "small_block": Setting("positions of a block that are open at a time", 8, 1, 2**20),
         "threshold": _threshold(1.0),
         "first": Setting(
@@ -95,7 +95,7 @@ SETTINGS: dict[str, dict[str, Setting]] = {
 }
 """By the sampler's name. Steps are calls per block; `llada2-edit` and `fast-dllm-v2` have none."""
 
-_SUMMARIES = {
+_BLOCK_SUMMARIES = {
     "sdar": "SDAR's own decoder: likely draws or a quota a call, block by block",
     "llada2": "LLaDA 2.0's own decoder: all above a threshold, or a quota a call, block by block",
     "llada2-edit": "LLaDA 2.1's own decoder: the same, and tokens that stand are edited",
@@ -128,7 +128,7 @@ def _translated(name: str) -> Callable[[Mapping[str, Any]], dict[str, Any]]:
         ours = {ALIASES.get(key, key): value for key, value in given.items()}
         if "eos_early_stop" in ours:
             early = str(ours.pop("eos_early_stop")).lower() == "true"
-            choices = SETTINGS[name]["stop"].choices or ()
+            choices = BLOCK_SETTINGS[name]["stop"].choices or ()
             ours.setdefault("stop", choices[int(early)])
         if "editing_threshold" in ours and ours["editing_threshold"] is None:
             ours["editing_threshold"] = 1.0
@@ -140,7 +140,7 @@ def _translated(name: str) -> Callable[[Mapping[str, Any]], dict[str, Any]]:
 BLOCK_DECODERS = tuple(
     Sampler(
         name,
-        _SUMMARIES[name],
+        _BLOCK_SUMMARIES[name],
         "draw",
         dense="strop.samplers.block_decoders:dense",
         fast=None if name == "llada2-pipeline" else "strop.samplers.block_decoders:fast",
@@ -152,6 +152,6 @@ BLOCK_DECODERS = tuple(
         counts=("blocks", "edits") if "editing_threshold" in settings else ("blocks",),
         public_names=_translated(name),
     )
-    for name, settings in SETTINGS.items()
+    for name, settings in BLOCK_SETTINGS.items()
 )
 """One loop, a record each (`strop.samplers.block_decoders`)."""

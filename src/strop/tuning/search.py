@@ -484,7 +484,7 @@ def tuned(
         progress=progress,
     )
     bench.cells(())  # the directory is a run before a journal lies in it
-    race = run_search(
+    race = search(
         space,
         bench.race(Number.of(asked.objective), limits),
         rules,
