@@ -41,8 +41,7 @@ from numpy.typing import NDArray
 from strop.measure.across import pooled
 from strop.measure.guard import guard_of
 from strop.spec import OperatingPoint, SamplerSpec
-from strop.stats.jackknife import jackknife
-from strop.stats.resample import mean
+from strop.stats.resample import jackknife, mean
 from strop.store import Run
 from strop.tuning.race import Drawn, Limit, Race, Rules
 from strop.tuning.search import search

@@ -90,7 +90,7 @@ FAULTS = (
     ),
     Fault(
         "replicates of a mean are over one output fewer",
-        "stats/jackknife.py",
+        "stats/resample.py",
         'derive_seed(seed, "bootstrap", n)) / n',
         'derive_seed(seed, "bootstrap", n)) / (n - 1)',
         ("tests/stats/test_paired.py",),
@@ -111,7 +111,7 @@ FAULTS = (
     ),
     Fault(
         "the interval of a share may go below zero",
-        "stats/jackknife.py",
+        "stats/resample.py",
         "max(low, span[0]), min(high, span[1])",
         "low, min(high, span[1])",
         ("tests/stats/test_jackknife.py",),
@@ -407,7 +407,7 @@ FAULTS = (
     ),
     Fault(
         "the mood of a judge's reading is left out of GEQ's interval",
-        "stats/crossed.py",
+        "stats/resample.py",
         "variance = unit * of_unit + group * by_group +",
         "variance = unit * of_unit +",
         ("tests/stats/test_crossed.py",),

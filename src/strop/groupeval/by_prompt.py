@@ -52,8 +52,7 @@ from strop.groupeval.scores import (
 )
 from strop.groupeval.verdict import GroupVerdict
 from strop.stats.interval import Interval, bounded_difference, bounded_mean, share_interval, skewed
-from strop.stats.jackknife import jackknife
-from strop.stats.resample import mean
+from strop.stats.resample import jackknife, mean
 
 if TYPE_CHECKING:
     from strop.groupeval.series import Series

@@ -96,7 +96,8 @@ def sort_by_content(alike: Floats, rule: Sorting) -> tuple[list[str], list[bool]
         return ["A"] * n, [False] * n, "high"
     wanted = min(1.0, soft_entropy(alike, rule) / rule.full) ** rule.power
     gap, clusters = min(
-        ((abs(_entropy_share(one, n) - wanted), one) for one in cuts(alike, rule)), key=lambda pair: pair[0]
+        ((abs(_entropy_share(one, n) - wanted), one) for one in cuts(alike, rule)),
+        key=lambda pair: pair[0],
     )
     clusters = sorted(clusters, key=min)
     letters = {i: chr(ord("A") + k) for k, members in enumerate(clusters) for i in members}

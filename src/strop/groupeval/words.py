@@ -30,7 +30,9 @@ NAMED = 4
 COPY = "texts with an exact or near copy in the whole pool, which groups seldom show."
 COPIED = share_column("copied_share", "copied", COPY)
 LARGEST = share_column("dominant_share", "largest", "share of the commonest kind.")
-CEILING = share_column("ceiling_rate", "ceiling", "groups with GED 10: all valid, all of different kinds.")
+CEILING = share_column(
+    "ceiling_rate", "ceiling", "groups with GED 10: all valid, all of different kinds."
+)
 SINGLE = "groups whose valid texts, two or more, are all of different kinds."
 DIAGNOSTICS = (
     Column("effective_modes", "modes", digits=3, help="kinds of a group, by their entropy."),

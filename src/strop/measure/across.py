@@ -34,8 +34,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from strop.stats.interval import Interval
-from strop.stats.jackknife import jackknife
-from strop.stats.resample import POSITIVE, SHARE, Statistic, mean
+from strop.stats.resample import POSITIVE, SHARE, Statistic, jackknife, mean
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_array

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from strop.stats.interval import LEVEL, Interval
-from strop.stats.jackknife import student
+from strop.stats.resample import student
 
 # ------------------------------------------------------------------------------------------ power
 

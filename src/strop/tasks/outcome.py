@@ -41,8 +41,7 @@ from strop.records.record import SAMPLERS
 from strop.spec.generator import CheckpointSpec, SamplerSpec
 from strop.spec.value import MetricSpec
 from strop.stats.interval import Interval, pass_at, share_interval, sign_test
-from strop.stats.jackknife import Resampled, jackknife
-from strop.stats.resample import SHARE, mean
+from strop.stats.resample import SHARE, Resampled, jackknife, mean
 from strop.store import KINDS, Cell, Folder, Run, read_mark
 from strop.store.folder import MARK, RESULT, TABLE, Damaged, damaged, remove, told_apart
 from strop.tasks import TASKS, Item, Task

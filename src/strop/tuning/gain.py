@@ -30,7 +30,7 @@ from strop.records.record import SAMPLERS
 from strop.spec.generator import OperatingPoint, SamplerSpec
 from strop.spec.value import MetricSpec
 from strop.stats.interval import LEVEL, Interval
-from strop.stats.jackknife import jackknife
+from strop.stats.resample import jackknife
 from strop.tuning.race import Limit, guard_limits
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ It ends when nobody is left beside the leader, when everybody has the most outpu
 budget is spent. What was decided follows from the outputs alone, so a search that is run again
 decides the same.
 
-Intervals are those of the jackknife (`strop.stats.jackknife`), which hold at eight outputs already.
+Intervals are those of the jackknife (`strop.stats.resample`), which hold at eight outputs already.
 Where several outputs answer one prompt, whole prompts are left out, and pairs are pairs of prompts.
 """
 
@@ -29,8 +29,7 @@ from typing import TYPE_CHECKING, Generic, Literal, TypeVar
 from strop.measure.across import DECIDES, MARGIN
 from strop.measure.metric import DIVERSITY, ENTROPY
 from strop.stats.interval import Interval
-from strop.stats.jackknife import jackknife, student
-from strop.stats.resample import Statistic
+from strop.stats.resample import Statistic, jackknife, student
 
 if TYPE_CHECKING:
     from strop.measure.guard import Guard

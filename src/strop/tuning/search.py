@@ -30,7 +30,7 @@ from strop.records.record import SAMPLERS, default_sampler
 from strop.rng import derive_seed
 from strop.spec.generator import GeneratorSpec, SamplerSpec
 from strop.stats.interval import Interval
-from strop.stats.jackknife import jackknife
+from strop.stats.resample import jackknife
 from strop.tuning.race import Arm, Drawn, Limit, Measure, Race, Rules, guard_limits
 from strop.tuning.space import Axis, Space, fitting
 

@@ -18,8 +18,8 @@ from strop.measure.metric import Number
 from strop.rng import derive_seed
 from strop.spec.generator import OperatingPoint, SamplerSpec
 from strop.stats.interval import LEVEL, Interval
-from strop.stats.jackknife import jackknife
 from strop.stats.published import Gap, gap, holm, verdicts
+from strop.stats.resample import jackknife
 from strop.table import Column, Table
 from strop.verbs import paper, parameters
 from strop.verbs.families import MODELS

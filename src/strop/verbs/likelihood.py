@@ -72,7 +72,7 @@ def _rows(
     found: PathScores, steps: int, taus: list[float], counts: tuple[int, ...], length: int
 ) -> list[dict[str, Any]]:
     """The first m paths of the most: what more paths change is not another draw."""
-    from strop.stats.jackknife import student
+    from strop.stats.resample import student
     from strop.theory.mpath import bound_from_scores
 
     curves = {

@@ -19,8 +19,7 @@ from strop.assets import CHECKPOINT, EMBEDDED, HELD_OUT
 from strop.engine.plan import all_parts
 from strop.errors import UserError
 from strop.spec.generator import OperatingPoint, SamplerSpec
-from strop.stats.jackknife import Resampled
-from strop.stats.resample import REPLICATES
+from strop.stats.resample import REPLICATES, Resampled
 from strop.table import Column, Table
 from strop.verbs import paper, parameters
 from strop.verbs.points import TEMPERATURES

@@ -23,7 +23,7 @@ from strop.measure.metric import Number
 from strop.rng import derive_seed
 from strop.spec.generator import OperatingPoint, SamplerSpec
 from strop.stats.interval import Interval
-from strop.stats.jackknife import jackknife
+from strop.stats.resample import jackknife
 from strop.store import Folder
 from strop.table import Column, Table
 from strop.tuning.race import Rules
