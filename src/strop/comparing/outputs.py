@@ -372,7 +372,7 @@ class SideOutputs:
 
     def _embed(self, rows: Sequence[Sequence[int]]) -> NDArray:
         """Of the tokens that count, and of nothing behind them."""
-        from strop.measure.embeddings import embed
+        from strop.measure.evaluator import embed
 
         decode = self._ask.evaluator.decode
         return embed([decode(row) for row in rows], device=self._ask["device"])
@@ -417,6 +417,6 @@ def pool_cell(source: str) -> Cell:
 
 def wants_vendi(ask: Ask) -> bool:
     """Whether outputs are embedded."""
-    from strop.measure.embeddings import available
+    from strop.measure.evaluator import available
 
     return ask["vendi"] == "on" or (ask["vendi"] == "auto" and available())

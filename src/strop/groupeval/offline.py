@@ -41,7 +41,7 @@ from strop.spec.value import JudgeSpec
 
 NAME, SECOND = VERSIONS = ("offline-v1", "offline-v2")
 FEATURES = ("auto", "minilm", "ngrams")
-EMBEDDINGS = "strop.measure.embeddings"
+EMBEDDINGS = "strop.measure.evaluator"
 """By name: metrics lie beside this package, and only these features need what they need."""
 GRAM = 4
 """Characters per n-gram."""

@@ -376,7 +376,7 @@ class EmbeddingJob:
 
     def check(self) -> None:
         """The package is installed."""
-        from strop.measure.embeddings import embedding_spec
+        from strop.measure.evaluator import embedding_spec
 
         embedding_spec()
 
@@ -386,7 +386,7 @@ class EmbeddingJob:
 
     def open(self, loaded: str) -> ScoreWorker:
         """On a device."""
-        from strop.measure.embeddings import embed
+        from strop.measure.evaluator import embed
 
         return ScoreWorker(lambda _, some: {"embedding": embed(some.texts, device=loaded)})
 
@@ -399,7 +399,7 @@ def score_embeddings(
     engine: Engine = LOCAL,
 ) -> MetricSpec:
     """Sentence embeddings of the outputs, from which the Vendi score follows."""
-    from strop.measure.embeddings import vendi_metric
+    from strop.measure.evaluator import vendi_metric
 
     metric, job = vendi_metric(), EmbeddingJob()
     work = [Scoring(one, metric, 32) for one in ([cells] if isinstance(cells, Cell) else cells)]

@@ -61,7 +61,7 @@ def _run(ask: Ask) -> Result:
 
 def _measure(ask: Ask, run: Run, names: list[str]) -> Frame:
     from strop.measure.cells import Scorers, measure
-    from strop.measure.embeddings import available
+    from strop.measure.evaluator import available
     from strop.measure.guard import guard_of
 
     cells = run.cells()
