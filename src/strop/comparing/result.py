@@ -15,7 +15,7 @@ from strop.comparing.outputs import NEAR, Point, SideOutputs, is_causal
 from strop.comparing.overall import overall
 from strop.comparing.side import Side
 from strop.comparing.verdict import sentence
-from strop.groupeval.words import FACTOR_COLUMNS
+from strop.groupeval.scores import FACTOR_COLUMNS
 from strop.stats.resample import jackknife, mean
 from strop.table import Column, Table
 from strop.verbs.verb import Ask, Result

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from strop.groupeval.words import judged_sentence
+from strop.groupeval.scores import judged_sentence
 from strop.measure.guard import MARKS
 from strop.page.data import Report, count
 from strop.page.svg import Drawing

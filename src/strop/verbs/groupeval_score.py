@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from strop.disk import write
 from strop.errors import UserError
-from strop.groupeval.words import (
+from strop.groupeval.scores import (
     CEILING,
     COPIED,
     FACTOR_COLUMNS,

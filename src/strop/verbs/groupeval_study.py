@@ -16,7 +16,7 @@ from itertools import combinations
 from typing import TYPE_CHECKING, Any, Literal
 
 from strop.errors import unknown_name
-from strop.groupeval.words import DIAGNOSTICS, FACTOR_COLUMNS, share_column
+from strop.groupeval.scores import DIAGNOSTICS, FACTOR_COLUMNS, share_column
 from strop.table import Column, Table
 from strop.verbs import paper, parameters, points
 from strop.verbs.study import SMOKE_NOTE, Study
