@@ -27,9 +27,8 @@ from pydantic import BaseModel, BeforeValidator, Field, model_validator
 from strop.assets import ROOT
 from strop.disk import reading
 from strop.errors import UserError
-from strop.groupeval.lines import EXACT, formed, read_lines
 from strop.groupeval.plan import Plan, Sheet, Texts
-from strop.groupeval.profile import RUBRIC, SYSTEM, Profile, documents
+from strop.groupeval.profile import EXACT, RUBRIC, SYSTEM, Profile, documents, formed, read_lines
 from strop.groupeval.series import TEXTS, Series, open_plan
 from strop.groupeval.verdict import GroupVerdict, NoVerdict, read_reply
 from strop.spec.value import JudgeSpec

@@ -18,9 +18,8 @@ from typing import Any
 
 from strop.disk import decoded, reading
 from strop.errors import UserError, refuse_half_characters
-from strop.groupeval.lines import JsonLine, read_lines
 from strop.groupeval.plan import Source
-from strop.groupeval.profile import Profile
+from strop.groupeval.profile import JsonLine, Profile, read_lines
 from strop.store import Cell, Run
 from strop.store.folder import MARK, parquet_file
 

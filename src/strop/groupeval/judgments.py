@@ -25,7 +25,7 @@ from annotated_types import Len
 from pydantic import BaseModel, Field, NonNegativeInt, model_validator
 
 from strop.errors import UserError, unknown_name
-from strop.groupeval.lines import EXACT, JsonLine, formed, parse_lines, read_lines
+from strop.groupeval.profile import EXACT, JsonLine, formed, parse_lines, read_lines
 from strop.groupeval.scores import JudgedCell, PlannedGroups, by_cell
 from strop.groupeval.verdict import Confidence, Failure, Grade, GroupVerdict
 from strop.spec.value import JudgeSpec

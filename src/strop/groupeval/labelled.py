@@ -45,8 +45,8 @@ from strop.disk import write
 from strop.errors import UserError
 from strop.groupeval.by_prompt import prompt_quality
 from strop.groupeval.judgments import Judgments
-from strop.groupeval.lines import EXACT, formed, read_lines
 from strop.groupeval.plan import Plan
+from strop.groupeval.profile import EXACT, formed, read_lines
 from strop.groupeval.scores import JudgedCell, by_cell
 from strop.groupeval.series import Series
 from strop.groupeval.verdict import GroupVerdict
