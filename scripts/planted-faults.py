@@ -297,7 +297,7 @@ FAULTS = (
     ),
     Fault(
         "what noise does to points counts as lying off the parabola",
-        "comparing/smooth.py",
+        "comparing/frontier.py",
         "np.maximum(left[0] ** 2 - usable.var(axis=0), 0.0)",
         "left[0] ** 2",
         ("tests/comparing/test_smooth.py",),
@@ -311,7 +311,7 @@ FAULTS = (
     ),
     Fault(
         "an output that is too short is scored on what it has",
-        "comparing/scored.py",
+        "comparing/frontier.py",
         "there = self.lengths >= tokens",
         "there = self.lengths >= 1",
         ("tests/comparing/test_scored.py",),

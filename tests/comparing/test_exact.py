@@ -35,9 +35,7 @@ from strop.comparing.diversity import (
     unseen_copies,
     with_copy,
 )
-from strop.comparing.frontier import Equal, equal_sharpness, grid, thin
-from strop.comparing.levels import Level, spent
-from strop.comparing.overall import overall
+from strop.comparing.frontier import Equal, Level, equal_sharpness, grid, overall, spent, thin
 from strop.comparing.side import Curve, Sample, Side, interval, of_one_setting, simultaneous
 from strop.comparing.verdict import (
     BENT,

@@ -7,7 +7,7 @@ import pytest
 
 from strop.comparing.compare import compare
 from strop.comparing.diversity import copies
-from strop.comparing.scored import Scored, common_length
+from strop.comparing.frontier import Scored, common_length
 from strop.comparing.side import Curve, Sample, Side
 from strop.comparing.verdict import SHORTER
 from strop.errors import UserError

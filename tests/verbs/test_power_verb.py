@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from called import Called
 
-from strop.comparing.levels import Level
+from strop.comparing.frontier import Level
 from strop.groupeval.bootstrap import geq_of
 from strop.groupeval.judgments import portable_text
 from strop.groupeval.scores import by_cell

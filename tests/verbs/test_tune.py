@@ -17,8 +17,7 @@ from test_audit import held_out
 import warm_processes
 from strop.cli.main import run
 from strop.comparing.compare import Comparison, compare
-from strop.comparing.frontier import Equal
-from strop.comparing.levels import Level
+from strop.comparing.frontier import Equal, Level
 from strop.comparing.outputs import seed_of
 from strop.comparing.side import Sample, Side
 from strop.comparing.verdict import SideVerdict

@@ -21,8 +21,7 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from strop.comparing.frontier import Grid
-from strop.comparing.levels import Level
+from strop.comparing.frontier import Grid, Level
 from strop.comparing.side import Curve
 from strop.measure.entropy import NGRAM, ngrams
 from strop.stats.interval import LEVEL, Interval

@@ -14,16 +14,192 @@ Whether frontiers are the same is read off parabolas, where they have them (`smo
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from strop.comparing.levels import Level
-from strop.comparing.side import Curve, interval, simultaneous
-from strop.comparing.smooth import smoothed
+from strop.comparing.diversity import COPIES, copies
+from strop.comparing.side import Curve, Floats, Sample, interval, simultaneous
+from strop.comparing.verdict import SideVerdict
+from strop.errors import UserError
+from strop.measure.entropy import entropy
 from strop.stats.interval import Interval
 from strop.stats.resample import order_statistics
+
+# ----------------------------------------------------------------------------------------- levels
+
+ALPHA = 0.05
+FIRST = 0.8
+REASONS = 2
+
+
+def spent(look: int) -> float:
+    """The part of `ALPHA` that look 1, 2, 3, ... may spend; all of them together spend it whole."""
+    if look < 1:
+        raise UserError("Looks are counted from one.", got=look)
+    return ALPHA * FIRST if look == 1 else ALPHA * (1 - FIRST) / 2 ** (look - 1)
+
+
+@dataclass(frozen=True)
+class Level:
+    """Of the intervals behind one verdict."""
+
+    look: int = 1
+    budgets: int = 1
+
+    @property
+    def alpha(self) -> float:
+        """How often a verdict at one budget in this look may be wrong."""
+        return spent(self.look) / self.budgets
+
+    @property
+    def same(self) -> float:
+        """The confidence of intervals that must lie inside the margin at one setting."""
+        return 1 - self.alpha
+
+    @property
+    def everywhere(self) -> float:
+        """The confidence of intervals that must do so at every entropy: an end errs in 3/4."""
+        return 1 - 2 * self.alpha * (1 - 1 / (2 * REASONS))
+
+    @property
+    def different(self) -> float:
+        """The confidence of intervals that must lie on one side of zero."""
+        return 1 - self.alpha / REASONS
+
+
+# ---------------------------------------------------------------------------------------- overall
+
+
+def overall(verdicts: Mapping[int, SideVerdict]) -> SideVerdict:
+    """What holds at every budget; `mixed` where it depends on it, else `cannot tell`."""
+    kinds = {one.kind for one in verdicts.values()}
+    if len(kinds) == 1:
+        found = list(verdicts.values())
+        wanted = [one.outputs for one in found]
+        most = None if None in wanted else max(w for w in wanted if w is not None)
+        return SideVerdict(found[0].kind, found[0].why, most)
+    decided = kinds - {"cannot tell"}
+    said = "; ".join(f"{one.kind} at M = {steps}" for steps, one in sorted(verdicts.items()))
+    if len(decided) > 1:
+        return SideVerdict("mixed", f"it depends on the budget: {said}")
+    wanted = [one.outputs for one in verdicts.values() if one.kind == "cannot tell"]
+    most = None if None in wanted else max(w for w in wanted if w is not None)
+    return SideVerdict("cannot tell", said, most)
+
+
+# ----------------------------------------------------------------------------------------- smooth
+
+FEWEST_POINTS = 5
+"""Temperatures that a parabola needs: two more than it has coefficients."""
+ROUNDING = 1e-9
+"""Points that are off by less are on it."""
+
+
+def smoothed(curve: Curve, entropies: Floats, level: Level) -> tuple[Floats, Floats] | None:
+    """Log-perplexity at entropies [K] or [1 + R, K] by the parabola, and how far that may be off.
+
+    [1 + R, K] and [K]; None where a frontier has no parabola. A single point is what it is.
+    """
+    wanted = np.broadcast_to(entropies, (len(curve.entropy), np.shape(entropies)[-1]))
+    if curve.entropy.shape[1] == 1:
+        return curve.at(entropies), np.zeros(wanted.shape[1])
+    if curve.entropy.shape[1] < FEWEST_POINTS:
+        return None
+    fitted = parabola(curve.entropy, curve.level)
+    left = curve.level - fitted(curve.entropy)
+    sure = simultaneous(left, level.different, curve.side.n)
+    if any(one.above(ROUNDING) or one.below(-ROUNDING) for one in sure):
+        return None
+    usable = left[1:][np.isfinite(left[1:]).all(axis=1)]
+    beyond = np.sqrt(np.maximum(left[0] ** 2 - usable.var(axis=0), 0.0))
+    return fitted(wanted), np.interp(wanted[0], curve.entropy[0], beyond)
+
+
+def parabola(x: Floats, y: Floats) -> Callable[[Floats], Floats]:
+    """The parabola of least squares of every row [R, T], as a function of places [R, K].
+
+    Where all places of a row are the same it is level.
+    """
+
+    def part(column: Floats) -> Floats:
+        """The coefficient of a column that is orthogonal to those before it."""
+        size = (column**2).sum(axis=1, keepdims=True)
+        sums = (column * y).sum(axis=1, keepdims=True)
+        return np.divide(sums, size, out=np.zeros_like(size), where=size > 0)
+
+    centre, height = (values.mean(axis=1, keepdims=True) for values in (x, y))
+    line = x - centre
+    square = (line**2).sum(axis=1, keepdims=True)
+    cube = (line**3).sum(axis=1, keepdims=True)
+    skew = np.divide(cube, square, out=np.zeros_like(square), where=square > 0)
+    wide = square / x.shape[1]
+    slope, bow = part(line), part(line**2 - wide - skew * line)
+
+    def value(places: Floats) -> Floats:
+        away = places - centre
+        return height + slope * away + bow * (away**2 - wide - skew * away)
+
+    return value
+
+
+# ----------------------------------------------------------------------------------------- scored
+
+REACHED = 10
+"""One output in so many may be shorter than what is compared."""
+
+
+@dataclass(frozen=True, eq=False)
+class Scored:
+    """A pool's scored tokens."""
+
+    ids: NDArray[np.int64]
+    """Of the evaluator [n, W]; -1 behind an output that is shorter."""
+    nats: Floats
+    """What each costs under the evaluator [n, W]; zero behind."""
+
+    @classmethod
+    def of(cls, columns: Mapping[str, NDArray]) -> Scored:
+        """From stored tokens."""
+        return cls(columns["ids"].astype(np.int64), columns["nats"].astype(float))
+
+    @property
+    def n(self) -> int:
+        """Outputs."""
+        return len(self.ids)
+
+    @property
+    def lengths(self) -> NDArray[np.int64]:
+        """Scored tokens of every output [n]."""
+        return (self.ids >= 0).sum(axis=1)
+
+    def first(self, tokens: int, alike: Mapping[str, NDArray] | None = None) -> Sample:
+        """The sample of the first so many tokens; outputs with fewer have none."""
+        there = self.lengths >= tokens
+        ids = np.where(there[:, None], self.ids[:, :tokens], -1)
+        return Sample(
+            np.where(there, self.nats[:, :tokens].sum(axis=1, dtype=float), 0.0),
+            np.where(there, float(tokens), 0.0),
+            entropy(ids),
+            {COPIES: copies(ids), **(alike or {})},
+        )
+
+
+def common_length(pools: Sequence[Scored]) -> int:
+    """The most tokens that nine tenths of the outputs of every pool have."""
+    tokens = min(int(np.sort(one.lengths)[one.n // REACHED]) for one in pools)
+    if tokens < 1:
+        raise UserError(
+            "More than a tenth of the outputs of a setting have no token that is scored.",
+            expected="outputs that the span policy reads",
+            fix="look at them (`strop show`), leave out that temperature, or take another `span`",
+        )
+    return tokens
+
+
+# --------------------------------------------------------------------------------------- frontier
 
 PARTS = ("sharp", "smooth")
 POINTS = 12

@@ -10,9 +10,8 @@ import numpy as np
 
 from strop.comparing.compare import Comparison
 from strop.comparing.diversity import COPIES, unseen_copies
-from strop.comparing.levels import Level
+from strop.comparing.frontier import Level, overall
 from strop.comparing.outputs import NEAR, Point, SideOutputs, is_causal
-from strop.comparing.overall import overall
 from strop.comparing.side import Side
 from strop.comparing.verdict import sentence
 from strop.groupeval.scores import FACTOR_COLUMNS

@@ -19,11 +19,9 @@ from strop.assets import CHECKPOINT
 from strop.comparing.compare import MARGIN, Comparison, compare
 from strop.comparing.diversity import Diversity, held_out_diversity
 from strop.comparing.figure import draw
-from strop.comparing.frontier import FEWEST
-from strop.comparing.levels import Level
+from strop.comparing.frontier import FEWEST, Level, common_length
 from strop.comparing.outputs import SPACE, Named, SideOutputs, is_causal, named, told_at
 from strop.comparing.result import Budget, SideAtBudget, result
-from strop.comparing.scored import common_length
 from strop.comparing.verdict import SMOKE as TOO_SMALL
 from strop.comparing.verdict import SideVerdict
 from strop.errors import UserError

@@ -17,7 +17,7 @@ import numpy as np
 
 from strop.assets import CHECKPOINT
 from strop.comparing.compare import MARGIN
-from strop.comparing.levels import Level
+from strop.comparing.frontier import Level
 from strop.errors import UserError
 from strop.spec.generator import SamplerSpec
 from strop.stats.published import GOAL, Power, alike, apart, curve, level_errors, needed, spread
