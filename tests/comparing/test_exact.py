@@ -26,7 +26,8 @@ from strop.comparing.compare import (
     compare,
     enough,
 )
-from strop.comparing.diversity import (
+from strop.comparing.frontier import Equal, Level, equal_sharpness, grid, overall, spent, thin
+from strop.comparing.judge import (
     Diversity,
     _state,
     copies,
@@ -35,7 +36,6 @@ from strop.comparing.diversity import (
     unseen_copies,
     with_copy,
 )
-from strop.comparing.frontier import Equal, Level, equal_sharpness, grid, overall, spent, thin
 from strop.comparing.side import Curve, Sample, Side, interval, of_one_setting, simultaneous
 from strop.comparing.verdict import (
     BENT,
