@@ -261,7 +261,7 @@ FAULTS = (
     ),
     Fault(
         "problems are taken by place in the batch",
-        "tasks/cell_grades.py",
+        "tasks/running.py",
         "for number, text in zip(index.tolist(), texts, strict=True)",
         "for number, text in enumerate(texts)",
         ("tests/tasks/test_grading.py",),

@@ -44,8 +44,7 @@ def task_side(
 ) -> TaskSide:
     """The problems as the model reads them, and who grades its responses."""
     from strop.tasks import TASKS, ready
-    from strop.tasks.cell_grades import grade_cell, task_metric
-    from strop.tasks.running import canvases_of_task, entrant_of
+    from strop.tasks.running import canvases_of_task, entrant_of, grade_cell, task_metric
 
     task = TASKS.find(name, where="`task`")
     entrant = entrant_of(model, model.source, None, None)

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from strop.denoisers.base import Denoiser
-    from strop.tasks.cell_grades import Grader
+    from strop.tasks.running import Grader
 
 CACHES = ("prefix", "dual")
 NONE, SEED = "none", "none, another seed"
@@ -313,8 +313,7 @@ def grader_of(ask: Ask, model: Denoiser) -> Grader | None:
     if ask["task"] is None:
         return None
     from strop.tasks import TASKS, ready
-    from strop.tasks.cell_grades import Grader
-    from strop.tasks.running import decided, entrant_of
+    from strop.tasks.running import Grader, decided, entrant_of
 
     task, entrant = TASKS[ask["task"]], entrant_of(model, ask.sources[0], None, None)
     ask.note(decided(entrant))
