@@ -24,7 +24,7 @@ from torch.nn.functional import pad
 from strop.denoisers.base import BlockDenoiser
 from strop.denoisers.device import Numbers, upload, upload_rows
 from strop.errors import UserError
-from strop.records.block_decoders import ALIASES
+from strop.records.decoders import ALIASES
 from strop.records.record import SAMPLERS
 from strop.samplers import public_blocks
 from strop.samplers.decoders import mask_of, telling
