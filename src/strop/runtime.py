@@ -4,6 +4,11 @@ torch shares a product among OpenMP threads, which by default spin while they wa
 machine that does other work too, a thread spins for a partner that has no core, for as long as the
 scheduler likes; `benchmarks/contention.py` measures it. The libraries (GNU's, Intel's, LLVM's)
 read their settings once, when they are loaded: this must come before torch.
+
+How much one call may ask for: everything that multiplies has a bound, looked at before work.
+
+The bounds are far above what anybody needs and below what takes a machine down: a number that was
+mistyped is told at once, not found out by a full memory hours later.
 """
 
 from __future__ import annotations

@@ -17,11 +17,11 @@ import pytest
 import packing
 import strop
 from strop.assets import MODELS
-from strop.checkpoints import foreign
+from strop.checkpoints import files
 from strop.checkpoints.files import empty_foreign, load_foreign, quiet
 from strop.cli.main import run
 from strop.errors import UserError
-from strop.measure import embeddings
+from strop.measure import evaluator
 from strop.measure.evaluator import load_evaluator
 
 SOURCE = Path(strop.__file__).parent
@@ -111,8 +111,8 @@ def _evil(folder: Path, *, known: bool = False, tokenizer: bool = False) -> Path
 
 
 def _embed(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(embeddings, "_folder", lambda: place)
-    embeddings._load_embedder.__wrapped__("cpu")
+    monkeypatch.setattr(evaluator, "_folder", lambda: place)
+    evaluator._load_embedder.__wrapped__("cpu")
 
 
 WAYS: dict[str, Callable[[Path, pytest.MonkeyPatch], Any]] = {
@@ -216,7 +216,7 @@ def test_each_of_the_two_locks_holds_alone(
 ) -> None:
     """The library is told no, and where it asks all the same it hears nothing."""
     gone = {"unasked": nullcontext, "FIXED": {"local_files_only": True}}
-    monkeypatch.setattr(foreign, broken, gone[broken])
+    monkeypatch.setattr(files, broken, gone[broken])
     with pytest.raises(UserError, match="code of its own"):
         load_foreign("AutoConfig", _evil(tmp_path))
     assert not (tmp_path / "trace").exists()

@@ -1,4 +1,27 @@
-"""One comparison: two sides at one budget, in three layers, with the verdict."""
+"""One comparison: two sides at one budget, in three layers, with the verdict.
+
+How many outputs would probably decide.
+
+Intervals shrink as one over the square root of the number of outputs. So from the gap and its
+interval follows the number at which, if the gap is what it looks like, a rule holds four times out
+of five. More outputs are another look (`strop.comparing.levels`), whose intervals are wider: it is
+the chance at that look that is counted. "The same" must hold at every entropy at once: its chance
+is the share of the replicates, drawn closer together, in which it does. The estimate inherits the
+noise of the gap: it is an order of magnitude.
+
+What both sides of a comparison have alike: their length, and what a budget is.
+
+With `equal` steps both sides make M updates. With network calls or seconds the side that needs
+fewer of them for M updates gets more updates, until it needs what the other does, as near as the
+tried multiples come. What was found is kept in the run: seconds are never measured twice alike.
+
+How often two sides were looked at in one directory: one account of looks for each pair.
+
+A look is a verdict that was asked for: on other outputs, by another margin, seed, sweep, judge or
+evaluator, at other budgets. Whoever asks in several ways until it pleases spends looks, and each
+one's intervals are wider. Looks are written before a verdict is taken, so that one that was not
+liked still counts. Asking again for the same is no new look.
+"""
 
 from __future__ import annotations
 

@@ -417,6 +417,6 @@ def pool_cell(source: str) -> Cell:
 
 def wants_vendi(ask: Ask) -> bool:
     """Whether outputs are embedded."""
-    from strop.measure.evaluator import available
+    from strop.measure.evaluator import embedder_available
 
-    return ask["vendi"] == "on" or (ask["vendi"] == "auto" and available())
+    return ask["vendi"] == "on" or (ask["vendi"] == "auto" and embedder_available())

@@ -24,6 +24,8 @@ and the verdict is
 Where diversity is undecided and would change the verdict, it is `cannot tell`. On frontiers that
 are the same, the settings as published decide: `the same` if their perplexities are, by the
 margin; `only sharper` or `only smoother` by their entropies; else `cannot tell`.
+
+One comparison in one honest sentence.
 """
 
 from __future__ import annotations

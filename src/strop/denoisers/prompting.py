@@ -1,4 +1,7 @@
-"""Prompts before a model: what its tokenizer says of them, and its canvases."""
+"""Prompts before a model: what its tokenizer says of them, and its canvases.
+
+Keys and values by column, behind the interface of transformers' caches.
+"""
 
 from __future__ import annotations
 

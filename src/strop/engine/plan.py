@@ -3,6 +3,8 @@
 `Engine` says where the work runs; it is checked as far as that goes without loading anything.
 
 What a long loop tells while it works: a progress bar, a log, or nothing.
+
+Several runs of the same cells made into one: what shards drew apart from each other.
 """
 
 from __future__ import annotations

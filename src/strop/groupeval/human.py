@@ -4,6 +4,16 @@ The page holds what any other judge is given: the sheets in the plan's order, te
 labels, the rules and the rubric. It is one file that loads nothing, keeps its progress in the
 browser and saves a JSON file. Each answer in it has the form that the profile's schema asks of
 every judge, so one validation serves all.
+
+Groups of texts that people rated: those that ship, and a user's own.
+
+One group is one JSON object a line; `texts` and one of `score`, `label`, `modes`, `grades` are
+needed, and every other field that holds a number is a column that can be compared with people too:
+
+    {"texts": ["...", "..."], "context": "...", "task": "story", "score": 3.2, "label": "high",
+     "modes": ["a", "b"], "grades": [7.5, 5]}
+
+What ships is conTest and decTest of Tevet and Berant (assets/human-groups/README.md).
 """
 
 from __future__ import annotations

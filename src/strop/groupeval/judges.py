@@ -3,6 +3,13 @@
 A record says how the identity of a judge is made (`JudgeSpec`) and what answers for it. Plug-ins
 come through the entry points `strop.judges`, or `strop.registry.register` for one process. What a
 judge that is not installed here has said stays readable: a series needs no record.
+
+The oracle: a judge of texts of a known language, who knows their law.
+
+A text is valid if at most `valid` of its words must be wrong. Its grades fall with every wrong
+word, from full marks at none to nothing beyond `valid`, spread evenly over the profile's
+dimensions. Its mode is the likeliest one. What is no text of the language is not valid; a group
+in which that is true of more than half is refused: the language is then most likely another.
 """
 
 from __future__ import annotations

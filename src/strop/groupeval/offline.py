@@ -15,6 +15,23 @@ Under a task's rubric no answer is checked. `success` is 1, "it cannot be told",
 response; the other grades see noise, loops, and whether a response speaks of what the task speaks
 of. A wrong answer in good form has the grades of a right one, and using a number that does not
 matter earns one more: so against labels it is near chance, or below.
+
+offline-v2: how the offline judge sorts texts into modes, content before surface.
+
+Two texts are alike as far as their embeddings agree once the context's direction is taken out of
+them (what every answer owes to the question is no agreement), and as far as their character n-grams
+agree. From this likeness s follows the chance z = 1 / (1 + exp((threshold - s) / width)) that they
+are of one mode, and from the chances how many modes the group has:
+
+    H = mean over texts i of -log(mean over texts j of z_ij)
+
+which is the entropy of modes where every z is 0 or 1 (the diversity of order one of Leinster and
+Cobbold 2012, with z for the similarity of kinds). The sorting is that cut of three trees (average,
+complete and single linkage) whose entropy is nearest to log n (H / (full log n)) ** power. Copies
+are never split, and what is surely apart is never joined.
+
+The numbers were chosen on conTest by cross-validation over contexts (scripts/choose_sorting.py
+and docs/validation.md). Changing one makes another judge: it would be offline-v3.
 """
 
 from __future__ import annotations

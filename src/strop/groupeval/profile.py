@@ -15,6 +15,8 @@ structure:
   literally, and neither do `[INST]`, `[SYSTEM_PROMPT]` or any capitals in brackets;
 - a boundary that the text itself spells is escaped, so every literal one is ours;
 - the markers carry a code that is the hash of the texts, checked to be in none of them.
+
+Files of one JSON object a line, and what an object must hold: all are refused in one way.
 """
 
 from __future__ import annotations

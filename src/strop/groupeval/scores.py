@@ -14,6 +14,8 @@ without a denominator are None, never zero. docs/groupeval-scores.md says what e
 The bounds are GEQ and GED if all missing verdicts were worst, or best. A number from 300 of 320
 groups is a number about 300 groups. They say what it may become when the rest is judged: a missing
 context has quality 0 or 10, a missing group GED 0 or 10.
+
+Judged scores as they are told: what stands beside GED, and what follows from two generators.
 """
 
 from __future__ import annotations

@@ -47,7 +47,7 @@ from strop.groupeval.verdict import (
 from strop.served.cost import SENT, SETTLED, Journal, hash_of
 from strop.spec.value import JudgeSpec
 from strop.store import FORMAT, Folder
-from strop.store import documents as store
+from strop.store import folder as store
 from strop.store.folder import RESULT, as_json, parsed, told_apart
 from strop.table import plain, revived
 from strop.version import __version__

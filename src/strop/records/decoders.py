@@ -1,4 +1,9 @@
-"""The settings of the blockwise decoders, and the public codes' names for them; without torch."""
+"""The settings of the blockwise decoders, and the public codes' names for them; without torch.
+
+The decoders of block models: settings, and the public codes' names for them; without torch.
+
+The samplers of BD3-LM and DiffusionGemma, and their public codes' options; without torch.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""How servers of generators are asked: how many requests at once, how much in all, by which key."""
+"""How servers of generators are asked: how many requests at once, how much in all, by which key.
+
+Where a served model is: `server:URL#MODEL`; and what a probe found wrong with it.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,8 @@
 """A frozen value with one canonical spelling and an id, and how wrong ones are told.
 
 And a temperature that changes from call to call: `linear/0.8/0.4`.
+
+Who measures and who judges: evaluators, metrics, judges.
 """
 
 from __future__ import annotations

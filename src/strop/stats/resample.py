@@ -11,6 +11,23 @@ Weights of the Bayesian bootstrap (Rubin 1981): flat Dirichlet over the units.
 
 Where the bootstrap counts how often a unit is drawn, this gives every unit a weight; no unit is
 ever left out.
+
+The mean of readings that are crossed: units are read several times, each time in new groups.
+
+    value of unit i in round r = mean + unit i + group g(i, r) + rest
+
+A group shares what its reader thought at that moment, so its values are not independent; and a unit
+is the same in every round, so rounds are not independent either. Within a round both are told
+apart: means of groups vary by groups and by what units leave in them, values inside a group by
+units and the rest. Between rounds only the units are shared. From these three mean squares follow
+the three variances, and from them that of the mean, whatever is missing. Limits are Student's, with
+the degrees of freedom of Satterthwaite's approximation.
+
+Intervals of the jackknife with Student's t: leave out each output in turn.
+
+They hold at eight outputs already, where resampling gives intervals that are too short.
+
+The paired bootstrap: whole sequences are drawn anew, the same ones for every column.
 """
 
 from __future__ import annotations

@@ -4,6 +4,15 @@ A cell's outputs by index, each once, from any number of files, a bounded number
 
 Rows of every file are in order, so several are read like zips: a file is opened when its turn
 comes, and what is in memory is a batch of each open one.
+
+What was once found out about files on this disk, kept under their paths and their looks.
+
+A file's looks are its size, its number on the disk, and the times of its content and of itself: the
+last one is the system's and cannot be set, so that a file that was replaced or changed in place
+looks different though its size and its time were kept. Whoever only needs to know what a model is
+called, or what a file holds (a finished run, called again), asks here instead of reading it.
+Nothing is computed from what is remembered: the loaders hash what they read. It lies in the user's
+cache; losing it costs a load.
 """
 
 from __future__ import annotations

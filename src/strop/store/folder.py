@@ -13,6 +13,10 @@ Every such directory has one file `strop.json`, its mark:
 The mark is written before everything else and removed after everything else, so that a process that
 is killed at any moment leaves a directory that says whose it is. What is inside a directory and has
 a mark of its own is a directory of its own.
+
+JSON, YAML and Parquet: names of files in a run, words for one that is damaged or too new.
+
+`differences` says what was asked then and what now, for the messages that refuse to mix the two.
 """
 
 from __future__ import annotations

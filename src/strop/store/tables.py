@@ -4,6 +4,8 @@ Scores of a cell: one file per metric, a row per output, rewritten whole as rows
 
 The tables are small, so that adding rows to one is reading it and renaming a new one into place:
 what is there is always whole, and scoring that was interrupted goes on with the rows it lacks.
+
+The prompts that a run's outputs answer, kept once: nobody needs the file they came from.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Drawing the responses of checkpoints to a task's problems, and grading them."""
+"""Drawing the responses of checkpoints to a task's problems, and grading them.
+
+Verdicts on the responses of a cell, kept beside them as scores.
+"""
 
 from __future__ import annotations
 

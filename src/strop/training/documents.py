@@ -7,6 +7,20 @@ Prose as plain paragraphs: a fixed rule, fitted to nothing.
 
 Old books come hard-wrapped or one paragraph a line, with chapter headings, notices and typographic
 quotes. A small vocabulary and a small model are better spent on the sentences.
+
+Token ids on disk: rows of one length in memory-mapped files, with a manifest that is last.
+
+    shards/
+      manifest.json            what is here and what it was made from
+      tokenizer.json
+      train-00000.bin ...      rows, uint16 or uint32
+      train-source.bin         the source's number of every row, uint8
+      train-prompts.bin        the length of every row's prompt, uint16 (only with responses)
+      train-rows.npy           which rows count, and how often (only with a filter or repeats)
+      held_out-...             the same for documents that nothing above has seen
+
+A directory without a manifest is an unfinished preparation and is made anew. The manifest has the
+SHA-256 of every other file and of itself; a run that begins or continues compares them.
 """
 
 from __future__ import annotations

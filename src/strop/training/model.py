@@ -22,6 +22,30 @@ into a preference for one offset. Same keys, same functions, another starting po
 Loadable checkpoints: the hub layout for MDLM, LLaDA's own, transformers' for causal models.
 
 Also the other way: beginning a run with the weights of one instead of new ones.
+
+What is minimised: forms of the negative ELBO of masked diffusion, and the causal loss.
+
+`public`, the continuous-time form as the public code estimates it: one noise level t per sequence,
+stratified over the batch on [1e-3, 1]; every token is masked with probability (1 - 1e-3) t; a
+masked token costs -log p(token | visible) / t, others nothing. It estimates the bound clipped to
+those times, not the whole of it.
+
+`any-order`: a mask count k uniform on 1..L, stratified, and a uniform set of that size; a masked
+token costs -log p(token | visible) L / k, so that a sequence costs, per token, the mean over the
+masked ones. It is unbiased for the bound itself: the area under the loss profile.
+
+`llada`, as LLaDA is trained: t uniform on [1e-3, 1] (stratified here), every token masked with
+probability t itself; a masked token costs -log p(token | visible) / t.
+
+In blocks (BD3-LM), each form is drawn for every block by itself (`block_noise`), and a block is
+predicted behind the clean blocks before it. One pass over twice as many tokens, noisy and clean
+side by side, does that for all blocks of a row. One block as long as the row is masked diffusion.
+
+In rows of prompt and response, each form is drawn over the response alone and put where it lies
+(`placed`): nothing of a prompt is ever masked, and the loss is per token of the response.
+
+Visible tokens cost nothing, so the head is asked at masked positions only; the numbers are those
+of the dense formula.
 """
 
 from __future__ import annotations

@@ -11,6 +11,19 @@ whose perplexity on fresh outputs is surely within a share of the reference's; `
 recommended settings, the one with the lowest perplexity in the table, and reports it on fresh
 outputs. Both look at recommended settings, and `fewest-steps` also at the standard sampler with
 fewer steps. Where nothing qualifies, the sentence says so and why.
+
+Which sampler to deploy: named rules over a frame, and the record of what was chosen.
+
+    frozen       one setting for all budgets: the lowest perplexity (geometric mean over the
+                 budgets) among the settings that pass the entropy guard at more than half of them
+    sharpest     the lowest mean entropy among the same settings (the paper's rule, where cells
+                 pass the guard by their mean)
+    per-budget   for each budget, the lowest perplexity among the settings that pass the guard there
+
+A cell passes if it is `above` the guard, by entropy and by diversity, or if there is none. A rule
+only sees the frame it is given. Choosing the best of many noisy numbers flatters the choice, so the
+gain is reported on fresh outputs (`strop.tuning.gain`), and the choice is written and hashed before
+that.
 """
 
 from __future__ import annotations

@@ -6,6 +6,13 @@
 Everything that is drawn lies in ordinary cells of the run `out`; the same call finds it there and
 answers the same, also after it was killed. Report its gain on outputs under another seed: the best
 of many noisy numbers looks better than it is.
+
+Who proposes: a small space is enumerated, in a larger one Optuna proposes waves of candidates.
+
+Optuna's journal is a file of the run. Every proposal has a seed of its own, made from its number,
+and sees the waves before it alone; so a search that was killed goes on as if it had not been, and
+processes that work on one run propose the same. Whoever is first writes; the journal is held by a
+lock that its holder's death releases.
 """
 
 from __future__ import annotations

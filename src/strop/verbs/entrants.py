@@ -2,6 +2,11 @@
 
 The runs lie in OUT/tasks and are what `strop task run` makes: `strop task score`, `strop show` and
 `strop study conditional` read them.
+
+What "the same command" means for a finished answer: the same words, and the same fingerprints.
+
+Files count by what they hold, wherever they lie and whatever their times say; repositories of the
+hub by their commit; plug-ins by their versions; a task by its problems and rules.
 """
 
 from __future__ import annotations

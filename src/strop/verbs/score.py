@@ -61,7 +61,7 @@ def _run(ask: Ask) -> Result:
 
 def _measure(ask: Ask, run: Run, names: list[str]) -> Frame:
     from strop.measure.cells import Scorers, measure
-    from strop.measure.evaluator import available
+    from strop.measure.evaluator import embedder_available
     from strop.measure.guard import guard_of
 
     cells = run.cells()
@@ -71,7 +71,9 @@ def _measure(ask: Ask, run: Run, names: list[str]) -> Frame:
             where=run.path,
             fix="run the command that made it again; it draws what is missing",
         )
-    vendi = ask["vendi"] == "on" or (ask["vendi"] == "auto" and bool(names) and available())
+    vendi = ask["vendi"] == "on" or (
+        ask["vendi"] == "auto" and bool(names) and embedder_available()
+    )
     by = Scorers(
         evaluators=[_loader(ask, name, ask.engine.at_home(ask["device"])) for name in names],
         spans=ask["span"],

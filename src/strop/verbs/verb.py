@@ -2,7 +2,12 @@
 
 The command line makes a command from it, Python a function, and both use the same names: a
 parameter is a flag, a YAML key and an argument. `run` gets an `Ask`, in which everything is
-complete and checked, and returns a `Result` (`strop.verbs.verb`).
+complete and checked, and returns a `Result` (`strop.verbs.result`).
+
+What a verb answers: what is printed, what `--json` prints, what comes next, and the values.
+
+From Python the same object says its sentence, its tables and its figure, and writes them as CSV,
+LaTeX, Markdown, JSON, or a table of pyarrow or pandas.
 """
 
 from __future__ import annotations

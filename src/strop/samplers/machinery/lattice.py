@@ -16,6 +16,12 @@ Where x is so low that many tokens reach it, a higher threshold is used first: i
 that, the winner is among those; if none does, clocks are drawn for all classes below it.
 
 Offers of the float32 race: what is drawn of it before the network is asked (see `lattice`).
+
+One categorical draw between the tokens and the mask, with an address instead of a state.
+
+Tokens have weights p(v) a, the mask has weight b. Where a and b are known before the network has
+been asked, `opened` says where it has to be; `draw` settles it there. Asking twice at one address
+gives the same answer. Two laws: exact arithmetic, and the float32 lattice.
 """
 
 from __future__ import annotations
