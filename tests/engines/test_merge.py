@@ -11,7 +11,8 @@ import pyarrow as pa
 import pytest
 
 from made_runs import PERPLEXITY, cell_spec, made_cell, output
-from strop.engine.plan import Elsewhere, _refuse_other_scores, _whose, merge_runs, refuse_gaps
+from strop.engine.merge import _refuse_other_scores, _whose, merge_runs, refuse_gaps
+from strop.engine.plan import Elsewhere
 from strop.errors import UserError
 from strop.pool import Output
 from strop.spec import PromptSpec

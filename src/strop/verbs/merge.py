@@ -11,7 +11,7 @@ from strop.verbs.verb import Ask, Result, Verb, grid, quoted
 
 
 def _run(ask: Ask) -> Result:
-    from strop.engine.plan import merge_runs, refuse_gaps
+    from strop.engine.merge import merge_runs, refuse_gaps
 
     merged = merge_runs([Path(run) for run in ask["runs"]], ask["out"])
     wanted = merged.wanted()
