@@ -29,7 +29,7 @@ from strop.page.live.command import _folders
 from strop.page.live.paged import LONGEST, MOST, Paged, Wish
 from strop.page.live.watch import WatchedFolder, locked_files, walk
 from strop.store import Cell, Run
-from strop.training.run import METRICS
+from strop.training.curve import METRICS
 
 pytest.importorskip("starlette")
 

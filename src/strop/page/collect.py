@@ -43,7 +43,7 @@ from strop.store.folder import RESULT
 from strop.store.tables import BEFORE, CHANCE, CHANGED, token_ids
 from strop.tasks.outcome import OWNER
 from strop.tasks.tables import draw as draw_accuracies
-from strop.training.run import METRICS
+from strop.training.curve import METRICS
 from strop.verbs.study import STUDIES
 from strop.verbs.verb import result_of
 from strop.version import __version__

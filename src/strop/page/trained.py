@@ -10,7 +10,7 @@ from strop.page.data import Look, StudyPart
 from strop.store import Mark
 from strop.store.folder import RESULT
 from strop.table import Column, Table
-from strop.training.run import draw_losses, read_metrics
+from strop.training.curve import draw_losses, read_metrics
 from strop.verbs.verb import Result
 
 MOST = 2000

@@ -26,7 +26,7 @@ from strop.spec.generator import label
 from strop.stats.interval import Interval
 from strop.store import KINDS, Cell, Mark, read_mark
 from strop.store.folder import CELLS, MARK, OUTPUTS, PARTS, RESULT, SCORES
-from strop.training.run import METRICS, read_metrics
+from strop.training.curve import METRICS, read_metrics
 
 LOCKS = Path("/proc/locks")
 RECENT = 30.0
