@@ -18,7 +18,7 @@ from typing import Any
 
 import strop
 from strop.checkpoints.config import SHAPES
-from strop.checkpoints.files import write_random
+from strop.checkpoints.layout import write_random
 from strop.records import FAMILIES
 from strop.registry import resolve
 

@@ -14,7 +14,8 @@ from torch import Tensor
 
 from strop.checkpoints.checkpoint import read_checkpoint
 from strop.checkpoints.config import infer_shape
-from strop.checkpoints.files import load_foreign, read_json_object
+from strop.checkpoints.files import read_json_object
+from strop.checkpoints.foreign import load_foreign
 from strop.denoisers.dit import DiT
 from strop.denoisers.llada import RELEASE
 from strop.denoisers.load import load_model

@@ -17,8 +17,8 @@ import pytest
 import packing
 import strop
 from strop.assets import MODELS
-from strop.checkpoints import files
-from strop.checkpoints.files import empty_foreign, load_foreign, quiet
+from strop.checkpoints import foreign
+from strop.checkpoints.foreign import empty_foreign, load_foreign, quiet
 from strop.cli.main import run
 from strop.errors import UserError
 from strop.measure import evaluator
@@ -61,7 +61,7 @@ def test_nothing_loads_but_the_one_function() -> None:
         str(one.relative_to(SOURCE)): len(_calls(one.read_text()))
         for one in sorted(SOURCE.rglob("*.py"))
     }
-    assert {name: count for name, count in found.items() if count} == {"checkpoints/files.py": 2}
+    assert {name: count for name, count in found.items() if count} == {"checkpoints/foreign.py": 2}
 
 
 @pytest.mark.parametrize(
@@ -216,7 +216,7 @@ def test_each_of_the_two_locks_holds_alone(
 ) -> None:
     """The library is told no, and where it asks all the same it hears nothing."""
     gone = {"unasked": nullcontext, "FIXED": {"local_files_only": True}}
-    monkeypatch.setattr(files, broken, gone[broken])
+    monkeypatch.setattr(foreign, broken, gone[broken])
     with pytest.raises(UserError, match="code of its own"):
         load_foreign("AutoConfig", _evil(tmp_path))
     assert not (tmp_path / "trace").exists()

@@ -13,7 +13,7 @@ from chromium import Watched, chromium
 import strop
 from strop import SamplerSpec
 from strop.checkpoints.config import SHAPES
-from strop.checkpoints.files import write_random
+from strop.checkpoints.layout import write_random
 from strop.page import gather, render
 from strop.records import FAMILIES
 from strop.registry import resolve

@@ -11,7 +11,7 @@ import torch
 from test_stops import LAYOUTS, small
 
 import strop
-from strop.checkpoints.files import write_random
+from strop.checkpoints.layout import write_random
 from strop.samplers.caches import CacheBench
 from strop.samplers.decoders import fill, recipe
 

@@ -17,7 +17,7 @@ from test_stops import LAYOUTS, small
 from test_trace import spec_of
 
 import strop
-from strop.checkpoints.files import write_random
+from strop.checkpoints.layout import write_random
 from strop.prompts import Canvas, Canvases
 from strop.records import SAMPLERS
 from strop.samplers import fast

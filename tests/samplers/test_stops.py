@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 import strop
 from strop.checkpoints.config import SHAPES, DiTShape
-from strop.checkpoints.files import write_random
+from strop.checkpoints.layout import write_random
 from strop.denoisers import dream, llada
 from strop.errors import UserError
 

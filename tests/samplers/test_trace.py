@@ -17,7 +17,7 @@ import strop
 from strop import SamplerSpec
 from strop.assets import EVALUATOR
 from strop.checkpoints.config import SHAPES
-from strop.checkpoints.files import write_random
+from strop.checkpoints.layout import write_random
 from strop.denoisers.base import all_logits
 from strop.pool import TRACED, Pool
 from strop.records import FAMILIES, SAMPLERS

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from strop.checkpoints.config import SHAPES
-from strop.checkpoints.files import write_random
+from strop.checkpoints.layout import write_random
 from strop.records import FAMILIES
 from strop.registry import resolve
 from sums_words import tokenizer

@@ -33,7 +33,7 @@ def worse(directory: Path, noise: float = 0.25) -> Path:
 def random_llada(directory: Path) -> Path:
     """A LLaDA of two layers that nobody trained, with the tokenizer of the sums."""
     from strop.checkpoints.config import SHAPES
-    from strop.checkpoints.files import write_random
+    from strop.checkpoints.layout import write_random
     from strop.records import FAMILIES
     from strop.registry import resolve
     from sums_words import tokenizer

@@ -12,7 +12,7 @@ import pytest
 import strop
 from strop import verbs
 from strop.checkpoints.config import SHAPES, DiTShape
-from strop.checkpoints.files import write_random
+from strop.checkpoints.layout import write_random
 from strop.cli.main import run
 from strop.denoisers import dream
 from strop.errors import UserError

@@ -13,7 +13,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from strop.checkpoints.files import load_foreign, sha256_of
+from strop.checkpoints.files import sha256_of
+from strop.checkpoints.foreign import load_foreign
 from strop.disk import TEMPORARY, disk, locked, sync_folder, write
 from strop.errors import UserError
 from strop.store.cell import cache_folder

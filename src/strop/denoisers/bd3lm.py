@@ -18,7 +18,7 @@ from torch import Tensor
 
 from strop.checkpoints.checkpoint import Checkpoint
 from strop.checkpoints.config import DiTShape, expected_tensors
-from strop.checkpoints.files import Layout, flat_names
+from strop.checkpoints.layout import Layout, flat_names
 from strop.denoisers.bidirectional_load import END
 from strop.denoisers.dit import Rotary
 from strop.denoisers.network import MDLM

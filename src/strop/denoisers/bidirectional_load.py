@@ -16,7 +16,9 @@ import torch
 from strop.assets import CHECKPOINT, embedded_path
 from strop.checkpoints.checkpoint import Located
 from strop.checkpoints.config import DiTShape, Sizes
-from strop.checkpoints.files import Layout, library, read_json_object
+from strop.checkpoints.files import read_json_object
+from strop.checkpoints.foreign import library
+from strop.checkpoints.layout import Layout
 from strop.checkpoints.transformer import (
     Fields,
     TransformerShape,

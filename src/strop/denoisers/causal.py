@@ -17,13 +17,8 @@ import torch
 from torch import Tensor
 
 from strop.checkpoints.checkpoint import Located
-from strop.checkpoints.files import (
-    empty_foreign,
-    library,
-    load_foreign,
-    read_json_object,
-    sha256_of_all,
-)
+from strop.checkpoints.files import read_json_object, sha256_of_all
+from strop.checkpoints.foreign import empty_foreign, library, load_foreign
 from strop.denoisers.base import in_one_line
 from strop.denoisers.load import Loading
 from strop.denoisers.pretrained import CONFIG, complete, directory_of, hashed, pinned, weight_files

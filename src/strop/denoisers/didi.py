@@ -29,8 +29,8 @@ from strop.checkpoints.config import (
     check_tensors,
     expected_tensors,
 )
-from strop.checkpoints.files import Layout, flat_names
 from strop.checkpoints.hub import DISCRIMINATOR as DISCRIMINATOR_FILE
+from strop.checkpoints.layout import Layout, flat_names
 from strop.denoisers.dit import DiT, Trunk
 from strop.denoisers.network import MDLM, NetworkDenoiser, cast_products, described, filled
 from strop.errors import UserError

@@ -19,7 +19,9 @@ from torch import Tensor
 
 from strop.checkpoints.checkpoint import Located
 from strop.checkpoints.config import DiTShape
-from strop.checkpoints.files import Layout, library, load_foreign, read_json_object
+from strop.checkpoints.files import read_json_object
+from strop.checkpoints.foreign import library, load_foreign
+from strop.checkpoints.layout import Layout
 from strop.checkpoints.transformer import Fields
 from strop.denoisers.base import all_logits, checked_ids, in_one_line
 from strop.denoisers.bidirectional_load import first_device, released_tokenizer

@@ -25,7 +25,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from strop.checkpoints.config import DiTShape, expected_tensors
-from strop.checkpoints.files import Layout
+from strop.checkpoints.layout import Layout
 from strop.denoisers.base import all_logits, carry_over, checked_ids, subs
 from strop.denoisers.device import on_host, upload
 from strop.denoisers.network import NetworkDenoiser

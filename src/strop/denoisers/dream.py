@@ -7,7 +7,8 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from strop.checkpoints.files import has_tokenizer, load_foreign, sha256_of_all
+from strop.checkpoints.files import has_tokenizer, sha256_of_all
+from strop.checkpoints.foreign import load_foreign
 from strop.checkpoints.transformer import TransformerShape
 from strop.denoisers.bidirectional import Bidirectional
 from strop.denoisers.bidirectional_load import Release

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from strop.checkpoints.checkpoint import Checkpoint
 from strop.checkpoints.config import BUFFER, DiTShape, expected_tensors
-from strop.checkpoints.files import Layout, flat_names
+from strop.checkpoints.layout import Layout, flat_names
 from strop.denoisers.base import all_log_probs, all_logits, checked_ids, in_one_line
 from strop.denoisers.dit import DiT, Trunk
 from strop.denoisers.tokenizer import TextCodec

@@ -20,7 +20,8 @@ from safetensors import SafetensorError
 from strop.checkpoints import hub
 from strop.checkpoints.checkpoint import Located
 from strop.checkpoints.config import few
-from strop.checkpoints.files import load_foreign, quiet, sha256_of_all
+from strop.checkpoints.files import sha256_of_all
+from strop.checkpoints.foreign import load_foreign, quiet
 from strop.errors import UserError, unknown_name
 from strop.spec.generator import CheckpointSpec
 

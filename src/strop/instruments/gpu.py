@@ -26,7 +26,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from strop.assets import EMBEDDED
 from strop.checkpoints.config import SHAPES
-from strop.checkpoints.files import write_random
+from strop.checkpoints.layout import write_random
 from strop.denoisers import Model, load_model
 from strop.errors import out_of_memory
 from strop.instruments.cost import draw_batch

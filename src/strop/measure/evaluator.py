@@ -31,13 +31,8 @@ from torch import Tensor
 
 from strop import assets
 from strop.checkpoints import hub, smollm2
-from strop.checkpoints.files import (
-    load_foreign,
-    opening,
-    read_json_object,
-    refuse_mistyped,
-    sha256_of_all,
-)
+from strop.checkpoints.files import opening, read_json_object, refuse_mistyped, sha256_of_all
+from strop.checkpoints.foreign import load_foreign
 from strop.denoisers.device import resolve_device, resolve_dtype
 from strop.errors import UserError
 from strop.measure.spans import END_OF_TEXT
@@ -112,7 +107,7 @@ def _vectors(
 
 @cache
 def _load_embedder(device: str) -> tuple[Any, Any]:
-    from strop.checkpoints.files import load_foreign  # brings torch along
+    from strop.checkpoints.foreign import load_foreign  # brings torch along
 
     folder = _folder()
     tokenizer = load_foreign("AutoTokenizer", folder)

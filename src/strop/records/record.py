@@ -251,7 +251,7 @@ class Family:
     tensors: tuple[str, ...] = ()
     """How tensors begin that only its files hold."""
     layout: Reference | None = None
-    """Its public layout for a network of a given shape (`strop.checkpoints.files`)."""
+    """Its public layout for a network of a given shape (`strop.checkpoints.layout`)."""
     small: Reference | None = None
     """Makes a checkpoint of the embedded model, so that studies run anywhere."""
     precision: Precision | None = None

@@ -40,7 +40,8 @@ from typing import IO, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from strop.checkpoints.files import opening, read_json_object, sha256_of, unasked
+from strop.checkpoints.files import opening, read_json_object, sha256_of
+from strop.checkpoints.foreign import unasked
 from strop.disk import disk, replacing, write
 from strop.errors import UserError
 from strop.training.spec import HeldOut, SourceSpec

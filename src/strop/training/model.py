@@ -64,7 +64,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from strop.checkpoints.config import DiTShape
-from strop.checkpoints.files import Layout, flat_names, write_checkpoint
+from strop.checkpoints.layout import Layout, flat_names, write_checkpoint
 from strop.checkpoints.transformer import FIELDS, TransformerShape
 from strop.denoisers.base import NEG_INFINITY
 from strop.denoisers.bd3lm import layout, training_sight

@@ -98,7 +98,7 @@ def random_llada(directory: Path, *, seed: int = 0, family: str = "llada") -> Pa
     """Write a LLaDA, or another model with a tokenizer of its own, of four layers that nobody
     trained, with the embedded model's tokenizer."""
     from strop.checkpoints.config import SHAPES
-    from strop.checkpoints.files import write_random
+    from strop.checkpoints.layout import write_random
     from strop.records.record import FAMILIES
     from strop.registry import resolve
 

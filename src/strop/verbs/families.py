@@ -132,7 +132,7 @@ def small_checkpoints(directory: Path) -> dict[str, str]:
     found = {name: directory / name for name in makers}
     missing = [name for name, path in found.items() if not (path / "config.json").exists()]
     if missing:
-        from strop.checkpoints.files import write_checkpoint
+        from strop.checkpoints.layout import write_checkpoint
         from strop.disk import write
 
         source = embedded_path(CHECKPOINT)

@@ -83,7 +83,7 @@ SIZES = {"width": "hidden_dim", "blocks": "n_blocks", "heads": "n_heads"}
 
 def _random(ask: Ask) -> Result:
     from strop.checkpoints.config import SHAPES
-    from strop.checkpoints.files import write_random
+    from strop.checkpoints.layout import write_random
     from strop.registry import resolve
 
     out, sizes = Path(ask["out"]), ask.some("vocab_size", "length", *SIZES)

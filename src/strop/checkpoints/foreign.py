@@ -1,0 +1,100 @@
+"""What transformers loads, it loads here: one function, so that no call can forget what we promise.
+
+No code of a checkpoint runs, nobody is asked anything, nothing comes from a network, and what the
+library prints is no part of a command's answer.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, redirect_stdout
+from pathlib import Path
+from typing import Any
+
+from strop.checkpoints.files import read_json_object
+from strop.errors import UserError, missing_package
+
+FIXED = {"trust_remote_code": False, "local_files_only": True}
+"""Whatever a caller says."""
+ASKS = "auto_map"
+"""Where a configuration names classes of its own, in files beside it."""
+
+
+def library() -> Any:
+    """transformers, if it is installed."""
+    try:
+        import transformers
+    except ModuleNotFoundError as error:
+        raise (missing_package(error) or error) from None
+    return transformers
+
+
+def load_foreign(kind: str, directory: str | os.PathLike[str], **options: Any) -> Any:
+    """What the class `kind` of transformers makes of the files in a directory.
+
+    A checkpoint whose architecture the library has itself is read by the library's own class, also
+    if it brings another; one that cannot do without its own code is refused.
+    """
+    folder = Path(directory)
+    try:
+        with quiet():
+            return getattr(library(), kind).from_pretrained(str(folder), **{**options, **FIXED})
+    except ValueError as error:
+        wanted = _own_code(folder) if "trust_remote_code" in str(error) else []
+        if not wanted:
+            raise
+        raise UserError(
+            "This checkpoint asks for code of its own to be run, and strop runs none.",
+            where=folder,
+            got="; ".join(wanted)[:300],
+            expected="an architecture and a tokenizer that transformers has itself",
+            fix="upgrade transformers, which may know the architecture by now, "
+            "or choose another checkpoint",
+        ) from error
+
+
+def empty_foreign(kind: str, config: Any) -> Any:
+    """The network that the class `kind` of transformers makes of a configuration, untrained."""
+    with quiet():
+        return getattr(library(), kind).from_config(config, trust_remote_code=False)
+
+
+def _own_code(place: Path) -> list[str]:
+    """What a checkpoint would have run, by the files that say so."""
+    claims = []
+    for name in ("config.json", "tokenizer_config.json"):
+        named = read_json_object(place / name).get(ASKS) if (place / name).is_file() else None
+        if named:
+            classes = named.values() if isinstance(named, dict) else [named]
+            claims.append(f"{name}: {ASKS} names {', '.join(map(str, classes))}")
+    return claims
+
+
+@contextmanager
+def unasked() -> Iterator[None]:
+    """Let a library neither ask on standard input nor print on standard output."""
+    asked = sys.stdin
+    with open(os.devnull) as nothing, redirect_stdout(sys.stderr):
+        sys.stdin = nothing
+        try:
+            yield
+        finally:
+            sys.stdin = asked
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """No questions, progress bars or warnings of transformers: what matters is checked here."""
+    logging = library().utils.logging
+    level, bar = logging.get_verbosity(), logging.is_progress_bar_enabled()
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    try:
+        with unasked():
+            yield
+    finally:
+        logging.set_verbosity(level)
+        if bar:
+            logging.enable_progress_bar()
