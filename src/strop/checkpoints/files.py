@@ -1,12 +1,4 @@
-"""Opening and hashing files so that every failure is one readable message.
-
-What transformers loads, it loads here: one function, so that no call can forget what we promise.
-
-No code of a checkpoint runs, nobody is asked anything, nothing comes from a network, and what the
-library prints is no part of a command's answer.
-
-A family's public layout, for writing small checkpoints that its users could have published.
-"""
+"""Opening and hashing files so that every failure is one readable message."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from strop.engine.rays import has_gpus
+from strop.engine.cluster import has_gpus
 from strop.errors import Incomplete, UserError, unknown_name
 from strop.runtime import bounded_workers
 
