@@ -47,7 +47,7 @@ import strop
 from strop.draw.worker import DrawJob, recipe_of
 from strop.checkpoints.checkpoint import fingerprint
 from strop.engine import rays
-from strop.engine.cluster import machines
+from strop.engine.plan import machines
 from strop.errors import UserError
 import pickle
 import ray
