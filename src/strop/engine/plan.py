@@ -3,6 +3,8 @@
 `Engine` says where the work runs; it is checked as far as that goes without loading anything.
 
 What a long loop tells while it works: a progress bar, a log, or nothing.
+
+The Ray cluster that work may go to: joined where it is named, else one of this machine's own.
 """
 
 from __future__ import annotations

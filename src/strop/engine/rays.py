@@ -3,8 +3,6 @@
 Actors draw and give back; the process that was called writes. So machines need not share a file
 system, and a driver that was killed finds on disk what its actors had finished. An actor that dies,
 alone or with its machine, is replaced wherever there is room, and its unit is done again.
-
-The Ray cluster that work may go to: joined where it is named, else one of this machine's own.
 """
 
 from __future__ import annotations

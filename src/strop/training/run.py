@@ -9,8 +9,6 @@ RUN/
   result.json, loss.png          at the end
 
 Also what a run does when it is asked to stop, and its picture of the loss.
-
-What a training run measured, read and drawn; without torch.
 """
 
 from __future__ import annotations
