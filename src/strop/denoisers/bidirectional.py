@@ -21,7 +21,7 @@ from strop.errors import UserError, unknown_name
 from strop.spec.generator import CheckpointSpec
 
 if TYPE_CHECKING:
-    from strop.denoisers.prompting import Slots
+    from strop.denoisers.slots import Slots
 
 
 DEFAULT_LENGTH = 256
@@ -93,7 +93,7 @@ class Bidirectional(TransformerDenoiser):
     @torch.no_grad()
     def remember(self, ids: Tensor, starts: Tensor | None = None) -> tuple[Tensor, KeysAndValues]:
         """A full pass that keeps its keys and values; see `CachingDenoiser`."""
-        from strop.denoisers.prompting import Slots
+        from strop.denoisers.slots import Slots
 
         slots = Slots()
         if starts is not None:
@@ -173,7 +173,7 @@ class BlockCausal(TransformerDenoiser):
         self, ids: Tensor, memory: Any, *, block: int, keep: int, seen: Tensor | None = None
     ) -> tuple[Tensor, Any]:
         """One call of the network; see `BlockDenoiser`."""
-        from strop.denoisers.prompting import GrowingSlots
+        from strop.denoisers.slots import GrowingSlots
 
         first = 0 if memory is None else memory.columns
         slots = GrowingSlots(memory, keep) if memory is not None or keep else None
