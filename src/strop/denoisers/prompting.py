@@ -1,7 +1,4 @@
-"""Prompts before a model: what its tokenizer says of them, and its canvases.
-
-Keys and values by column, behind the interface of transformers' caches.
-"""
+"""Prompts before a model: what its tokenizer says of them, and its canvases."""
 
 from __future__ import annotations
 
