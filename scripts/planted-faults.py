@@ -276,7 +276,7 @@ FAULTS = (
     ),
     Fault(
         "a tenth less alike counts as less diverse",
-        "comparing/judge.py",
+        "comparing/diversity.py",
         "(1 + TENTH) * other",
         "(1 - TENTH) * other",
         ("tests/comparing/test_exact.py",),
@@ -421,7 +421,7 @@ FAULTS = (
     ),
     Fault(
         "copies are told of eight outputs",
-        "comparing/judge.py",
+        "comparing/diversity.py",
         "LEAST = 32",
         "LEAST = 8",
         ("tests/comparing/test_exact.py",),

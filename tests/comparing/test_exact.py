@@ -26,8 +26,7 @@ from strop.comparing.compare import (
     compare,
     enough,
 )
-from strop.comparing.frontier import Equal, Level, equal_sharpness, grid, overall, spent, thin
-from strop.comparing.judge import (
+from strop.comparing.diversity import (
     Diversity,
     _state,
     copies,
@@ -36,6 +35,7 @@ from strop.comparing.judge import (
     unseen_copies,
     with_copy,
 )
+from strop.comparing.frontier import Equal, Level, equal_sharpness, grid, overall, spent, thin
 from strop.comparing.side import Curve, Sample, Side, interval, of_one_setting, simultaneous
 from strop.comparing.verdict import (
     BENT,

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from made_runs import SCORED_TOKENS, cell_spec, made_cell, output, with_tokens
-from strop.comparing.judge import copies
+from strop.comparing.diversity import copies
 from strop.comparing.outputs import Named, SideOutputs, pool_cell, seed_of
 from strop.errors import UserError
 from strop.measure.cells import Scorers

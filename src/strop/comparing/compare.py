@@ -36,8 +36,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from strop.comparing.diversity import Diversity, diversity
 from strop.comparing.frontier import Equal, Level, equal_sharpness, grid, smooth_gaps, spent, thin
-from strop.comparing.judge import Diversity, diversity
 from strop.comparing.outputs import NEAR, Named, SideOutputs, is_causal
 from strop.comparing.side import Curve, Sample, Side, interval, of_one_setting
 from strop.comparing.verdict import BENT, SHORTER, Layer, SideVerdict, decide

@@ -53,7 +53,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from strop.comparing.judge import COPIES, copies
+from strop.comparing.diversity import COPIES, copies
 from strop.comparing.side import Curve, Floats, Sample, interval, simultaneous
 from strop.comparing.verdict import SideVerdict
 from strop.errors import UserError

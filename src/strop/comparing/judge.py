@@ -24,157 +24,20 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from strop.comparing.frontier import Grid, Level
-from strop.comparing.side import Curve
+from strop.comparing.diversity import TENTH, Diversity, State
 from strop.groupeval.scores import FACTORS
-from strop.measure.entropy import NGRAM, ngrams
-from strop.stats.interval import LEVEL, Interval
-from strop.stats.resample import order_statistics
 from strop.verbs.points import GROUP
 from strop.verbs.verb import Ask
 
 if TYPE_CHECKING:
-    from scipy.sparse import csr_array
-
     from strop.comparing.outputs import Point, SideOutputs
     from strop.comparing.result import SideAtBudget
-    from strop.measure.guard import Guard
-
-
-# -------------------------------------------------------------------------------------- diversity
-
-State = Literal["less", "not less", "undecided"]
-COPIES = "copies"
-HELD_OUT = "share of held-out diversity"
-TENTH, PAIRS = 0.1, 0.001
-LEAST = 32
-"""Outputs below which nothing is claimed of copies; see `unseen_copies`."""
-HALF = 0.5
-ROWS = 512
-"""Rows of the table of copies that are made at a time."""
-
-Floats = NDArray[np.float64]
-
-
-@dataclass(frozen=True)
-class Diversity:
-    """How alike the outputs of each side are, by one measure, at equal sharpness."""
-
-    measure: str
-    a: float
-    b: float
-    """Means over the common range."""
-    state_a: State
-    """Whether A is less diverse than B."""
-    state_b: State
-
-    def mirrored(self) -> Diversity:
-        """With the sides swapped."""
-        return Diversity(self.measure, self.b, self.a, self.state_b, self.state_a)
-
-
-def diversity(a: Curve, b: Curve, where: Grid, level: Level, measures: int = 1) -> list[Diversity]:
-    """By every measure that both sides have at every temperature."""
-    names = [set(sample.alike) for side in (a, b) for sample in side.side.frontier]
-    found = []
-    for name in sorted(set.intersection(*names)):
-        few = name == COPIES and min(a.side.n, b.side.n) < LEAST
-        mine, other = (where.averaged(one.at(where.points, one.alike(name))) for one in (a, b))
-        found.append(
-            Diversity(
-                name,
-                float(mine[0].mean()),
-                float(other[0].mean()),
-                "undecided" if few else _state(mine, other, level, measures),
-                "undecided" if few else _state(other, mine, level, measures),
-            )
-        )
-    return found
-
-
-def _state(mine: Floats, other: Floats, level: Level, measures: int) -> State:
-    """`less` in some part, all of them and all measures together; `not less` in every part."""
-    excess = mine - (1 + TENTH) * other - PAIRS
-    together = 1 - (1 - level.different) / (excess.shape[1] * measures)
-    if any(order_statistics(column[1:], together)[0] > 0 for column in excess.T):
-        return "less"
-    fine = all(order_statistics(column[1:], level.same)[1] <= 0 for column in excess.T)
-    return "not less" if fine else "undecided"
-
-
-def held_out_diversity(found: Sequence[Interval | None], guard: Guard) -> Diversity | None:
-    """Both sides against held-out texts, by the guard's words; None where one has no word.
-
-    A side is less diverse only if it is below the guard and the other is not: what is undecided, or
-    below it on both sides, does not tell them apart.
-    """
-    words = [guard.diverse(one) for one in found]
-    if None in words or found[0] is None or found[1] is None:
-        return None
-    less: list[State] = [
-        "less" if mine == "below" != other else "not less" for mine, other in (words, words[::-1])
-    ]
-    return Diversity(HELD_OUT, found[0].value, found[1].value, *less)
-
-
-def unseen_copies(n: int) -> float:
-    """The most that one text may be of what a side writes where no two of n outputs are copies.
-
-    The share that n outputs meet less than twice with probability 5%: about 4.7/n. Resampling says
-    nothing of it, for what was not drawn is in no resample.
-    """
-    from scipy.special import bdtri
-
-    return float(bdtri(1, n, 1 - LEVEL))
-
-
-def copies(ids: NDArray[np.integer], n: int = NGRAM) -> Floats:
-    """1 where two outputs are copies of each other, else 0 [N, N]; -1 behind an id is no token."""
-    return np.concatenate([np.zeros((0, len(ids))), *(some.toarray() for some in _copied(ids, n))])
-
-
-def with_copy(ids: NDArray[np.integer], n: int = NGRAM) -> NDArray[np.bool_]:
-    """Which outputs have a copy among the others [N]."""
-    found = (some.sum(axis=1) > 0 for some in _copied(ids, n))
-    return np.concatenate([np.zeros(0, bool), *found])
-
-
-def _copied(ids: NDArray[np.integer], n: int) -> Iterator[csr_array]:
-    """The table of copies, some rows at a time; sparse, for few of many texts are copies."""
-    from scipy.sparse import csr_array
-
-    n = max(1, min(n, ids.shape[1]))
-    names, whole = ngrams(ids, n), ids[:, n - 1 :] >= 0
-    ends = np.append(0, whole.sum(1).cumsum())
-    shape = (len(ids), int(names.max(initial=0)) + 1)
-    table = csr_array((np.ones(ends[-1]), names[whole], ends), shape=shape)
-    table.sum_duplicates()
-    table.data[:] = 1.0  # whether an n-gram is in an output, not how often
-    own, columns = np.asarray(table.sum(axis=1)).ravel(), csr_array(table.T)
-    # An output that is too short for an n-gram is a copy of what is equal to it.
-    short = np.flatnonzero(own == 0)
-    same = np.unique(ids[short], axis=0, return_inverse=True)[1].ravel()
-    for first in range(0, len(ids), ROWS):
-        shared = (table[first : first + ROWS] @ columns).tocoo()
-        alike = shared.data >= HALF * np.minimum(own[first + shared.row], own[shared.col])
-        here = np.flatnonzero((short >= first) & (short < first + ROWS))
-        one, other = np.nonzero(same[here][:, None] == same)
-        row = np.concatenate([shared.row[alike], short[here][one] - first])
-        column = np.concatenate([shared.col[alike], short[other]])
-        others = first + row != column
-        where = row[others], column[others]
-        size = min(ROWS, len(ids) - first), len(ids)
-        yield csr_array((np.ones(len(where[0])), where), shape=size)
-
-
-# ------------------------------------------------------------------------------------------ judge
 
 
 @dataclass(frozen=True)

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from strop.comparing.compare import Comparison
+from strop.comparing.diversity import COPIES, unseen_copies
 from strop.comparing.frontier import Level, overall
-from strop.comparing.judge import COPIES, unseen_copies
 from strop.comparing.outputs import NEAR, Point, SideOutputs, is_causal
 from strop.comparing.side import Side
 from strop.comparing.verdict import sentence

@@ -35,8 +35,8 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from strop.comparing.compare import Comparison
+from strop.comparing.diversity import Diversity, State
 from strop.comparing.frontier import Equal
-from strop.comparing.judge import Diversity, State
 from strop.stats.interval import Interval
 
 # ---------------------------------------------------------------------------------------- verdict

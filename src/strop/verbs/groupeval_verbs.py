@@ -107,7 +107,7 @@ def copied_texts(
     """
     import numpy as np
 
-    from strop.comparing.judge import with_copy
+    from strop.comparing.diversity import with_copy
 
     keys = [None] * len(texts) if prompts is None else list(prompts)
     counts = Counter(zip(keys, texts, strict=True))

@@ -436,7 +436,7 @@ def verdicts(
     from collections import Counter
 
     from strop.comparing.compare import compare
-    from strop.comparing.judge import held_out_diversity
+    from strop.comparing.diversity import held_out_diversity
     from strop.measure.guard import guard
 
     held = guard(language.length, language.draw(2048, seed=5), source="exact texts")
@@ -465,7 +465,7 @@ def _side(ask: Ask, language: Language, row: Row) -> tuple[Any, Any]:
     """A row's generator over the temperatures of `compare`, and its outputs as published."""
     import numpy as np
 
-    from strop.comparing.judge import COPIES, copies
+    from strop.comparing.diversity import COPIES, copies
     from strop.comparing.outputs import seed_of
     from strop.comparing.side import Sample, Side
     from strop.draw import sample_cells
