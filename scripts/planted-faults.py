@@ -304,7 +304,7 @@ FAULTS = (
     ),
     Fault(
         "enough outputs for each entropy by itself",
-        "comparing/compare.py",
+        "comparing/enough.py",
         ".all(axis=1).mean()",
         ".mean(axis=0).min()",
         ("tests/comparing/test_exact.py",),
@@ -318,7 +318,7 @@ FAULTS = (
     ),
     Fault(
         "another margin begins to count looks anew",
-        "comparing/compare.py",
+        "comparing/looks.py",
         "looks = known.setdefault(_hash([_identity(one) for one in pair]), [])",
         'looks = known.setdefault(_hash([ask["margin"], *map(_identity, pair)]), [])',
         ("tests/verbs/test_looks.py",),
@@ -414,7 +414,7 @@ FAULTS = (
     ),
     Fault(
         "outputs for the next look are counted at the level of this one",
-        "comparing/compare.py",
+        "comparing/enough.py",
         "replace(level, look=level.look + 1)",
         "level",
         ("tests/comparing/test_exact.py",),
