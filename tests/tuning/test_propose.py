@@ -17,8 +17,8 @@ import pytest
 import warm_processes
 from strop.spec import SamplerSpec
 from strop.stats.resample import mean
+from strop.tuning.propose import JOURNAL, WAVE, Proposer, search
 from strop.tuning.race import Drawn, Limit, Race, Rules
-from strop.tuning.search import JOURNAL, WAVE, Proposer, search
 from strop.tuning.space import Space
 
 pytest.importorskip("optuna")

@@ -101,7 +101,7 @@ def _row(
 def _by_ged(judge: str, a: dict[str, Any], b: dict[str, Any]) -> Diversity | None:
     if a["ged"] is None or b["ged"] is None:
         return None
-    return Diversity(f"GED {judge}", a["ged"], b["ged"], _judged_state(a, b), _state(b, a))
+    return Diversity(f"GED {judge}", a["ged"], b["ged"], _judged_state(a, b), _judged_state(b, a))
 
 
 def _judged_state(mine: dict[str, Any], other: dict[str, Any]) -> State:
