@@ -43,8 +43,7 @@ from strop.measure.guard import guard_of
 from strop.spec import OperatingPoint, SamplerSpec
 from strop.stats.resample import jackknife, mean
 from strop.store import Run
-from strop.tuning.propose import search
-from strop.tuning.race import Drawn, Limit, Race, Rules
+from strop.tuning.race import Drawn, Limit, Race, Rules, search
 from strop.tuning.space import Space
 from strop.verbs import run as run_study
 

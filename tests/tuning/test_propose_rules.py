@@ -16,8 +16,7 @@ from strop.rng import derive_seed
 from strop.spec import SamplerSpec
 from strop.stats.resample import mean
 from strop.tuning import propose
-from strop.tuning.propose import Proposer, search
-from strop.tuning.race import Arm, Drawn, Limit, Rules
+from strop.tuning.race import Arm, Drawn, Limit, Proposer, Rules, search
 from strop.tuning.space import Axis, Space
 
 optuna = pytest.importorskip("optuna")

@@ -28,7 +28,7 @@ from strop.stats.interval import Interval
 from strop.store import Run
 from strop.table import plain as as_json
 from strop.tuning.gain import Choice, Gain
-from strop.tuning.propose import JOURNAL
+from strop.tuning.race import JOURNAL
 from strop.tuning.result import BudgetResult
 from strop.tuning.search import Tuned
 from strop.verbs.tuned_against_tuned import SURVIVES, _equal_columns, _survives
