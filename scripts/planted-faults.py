@@ -304,7 +304,7 @@ FAULTS = (
     ),
     Fault(
         "enough outputs for each entropy by itself",
-        "comparing/enough.py",
+        "comparing/compare.py",
         ".all(axis=1).mean()",
         ".mean(axis=0).min()",
         ("tests/comparing/test_exact.py",),
@@ -414,7 +414,7 @@ FAULTS = (
     ),
     Fault(
         "outputs for the next look are counted at the level of this one",
-        "comparing/enough.py",
+        "comparing/compare.py",
         "replace(level, look=level.look + 1)",
         "level",
         ("tests/comparing/test_exact.py",),

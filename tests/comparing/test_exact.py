@@ -16,7 +16,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import norm, t
 
-from strop.comparing.compare import Comparison, _layer, _measures, compare
+from strop.comparing.compare import (
+    Comparison,
+    _everywhere,
+    _layer,
+    _least,
+    _measures,
+    _outside,
+    compare,
+    enough,
+)
 from strop.comparing.diversity import (
     Diversity,
     _state,
@@ -26,7 +35,6 @@ from strop.comparing.diversity import (
     unseen_copies,
     with_copy,
 )
-from strop.comparing.enough import _everywhere, _least, _outside, enough
 from strop.comparing.frontier import Equal, Level, equal_sharpness, grid, overall, spent, thin
 from strop.comparing.side import Curve, Sample, Side, interval, of_one_setting, simultaneous
 from strop.comparing.verdict import (

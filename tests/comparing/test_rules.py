@@ -8,9 +8,8 @@ import numpy as np
 import pytest
 from scipy.stats import norm
 
-from strop.comparing.compare import compare
+from strop.comparing.compare import compare, enough
 from strop.comparing.diversity import Diversity, copies
-from strop.comparing.enough import enough
 from strop.comparing.frontier import Equal, Level, overall, spent
 from strop.comparing.side import Sample, Side
 from strop.comparing.verdict import DIFFERENT, KINDS, Layer, SideVerdict, decide, mirrored, ratio
