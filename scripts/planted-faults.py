@@ -318,7 +318,7 @@ FAULTS = (
     ),
     Fault(
         "another margin begins to count looks anew",
-        "comparing/looks.py",
+        "comparing/outputs.py",
         "looks = known.setdefault(_hash([_identity(one) for one in pair]), [])",
         'looks = known.setdefault(_hash([ask["margin"], *map(_identity, pair)]), [])',
         ("tests/verbs/test_looks.py",),

@@ -103,8 +103,7 @@ def _named(ask: Ask) -> tuple[Named, Named]:
 
 
 def _run(ask: Ask) -> Result:
-    from strop.comparing.equal import equal_steps, same_length
-    from strop.comparing.looks import look_number
+    from strop.comparing.outputs import equal_steps, look_number, same_length
 
     (ask.out / RUNS[0]).mkdir(exist_ok=True)
     named_sides = _named(ask)
