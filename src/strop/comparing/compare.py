@@ -10,8 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from strop.comparing.diversity import Diversity, diversity
-from strop.comparing.frontier import Equal, Level, equal_sharpness, grid, smooth_gaps, thin
-from strop.comparing.levels import Level, spent
+from strop.comparing.frontier import Equal, Level, equal_sharpness, grid, smooth_gaps, spent, thin
 from strop.comparing.side import Curve, Sample, Side, interval, of_one_setting
 from strop.comparing.verdict import BENT, SHORTER, Layer, SideVerdict, decide
 from strop.errors import UserError

@@ -5,7 +5,7 @@ Where scores go: to a file per metric and cell, from outputs that are read a few
 Models and evaluators by their identity, loaded only when something has to be computed.
 
 A finished run asks for nothing but names. Files that were read before, and have not changed since,
-have theirs in `strop.store.remembered`; a hub's repository is always asked for.
+have theirs in `strop.store.cell`; a hub's repository is always asked for.
 """
 
 from __future__ import annotations

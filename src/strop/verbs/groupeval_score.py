@@ -18,7 +18,7 @@ from strop.groupeval.scores import (
     decision,
     differences,
     judged_sentence,
-    share,
+    share_column,
     sides_of,
 )
 from strop.runtime import MOST_REPLICATES, bounded
@@ -305,7 +305,7 @@ COLUMNS = (
     COPIED,
     LARGEST,
     CEILING,
-    share("non_high_confidence_rate", "unsure", UNSURE),
+    share_column("non_high_confidence_rate", "unsure", UNSURE),
     Column("possible", help="where the scores may still go when the missing groups are judged."),
 )
 

@@ -2,7 +2,7 @@
 
 The command line makes a command from it, Python a function, and both use the same names: a
 parameter is a flag, a YAML key and an argument. `run` gets an `Ask`, in which everything is
-complete and checked, and returns a `Result` (`strop.verbs.result`).
+complete and checked, and returns a `Result`.
 
 What a verb answers: what is printed, what `--json` prints, what comes next, and the values.
 
