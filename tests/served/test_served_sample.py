@@ -25,8 +25,8 @@ from strop.errors import UserError
 from strop.measure.entropy import entropy
 from strop.rng import derive_seed
 from strop.served import serving as served_how
+from strop.served.address import ServerAddress
 from strop.served.cost import Journal
-from strop.served.serving import ServerAddress
 from strop.spec import OperatingPoint, SamplerSpec, label
 from strop.store import Run
 from strop.tuning.space import Space

@@ -18,8 +18,9 @@ from strop.cli import output
 from strop.cli.main import run as command
 from strop.errors import UserError
 from strop.served import serving as served_how
+from strop.served.address import keep_probe
 from strop.served.cost import Journal, MemoryJournal
-from strop.served.serving import Serving, keep_probe
+from strop.served.serving import Serving
 from strop.spec import Cooling
 from strop.tasks import TASKS
 from strop.verbs import likelihood, paper, posterior, tune

@@ -29,7 +29,7 @@ from strop.errors import UserError
 from strop.records.record import FAMILIES
 from strop.registry import resolve
 from strop.runtime import MOST_LENGTH
-from strop.served.serving import ServerAddress, is_served
+from strop.served.address import ServerAddress, is_served
 from strop.spec.generator import CheckpointSpec
 
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from strop.errors import Incomplete, UserError, unknown_name
 from strop.groupeval.profile import Messages, Profile, messages
+from strop.served.address import ServerAddress, check_url
 from strop.served.client import Client, Patience, Reply, Trouble
 from strop.served.cost import (
     BYTES_PER_TOKEN,
@@ -26,7 +27,6 @@ from strop.served.cost import (
     guessed_tokens,
     usage,
 )
-from strop.served.serving import ServerAddress, check_url
 from strop.spec.value import JudgeSpec
 
 if TYPE_CHECKING:

@@ -36,7 +36,7 @@ from strop.page.origin import command_of
 from strop.page.player import players, tokens_of
 from strop.page.tables import beside_each_other, judged_series, recognised
 from strop.page.trained import training_part
-from strop.served.serving import notes_on
+from strop.served.address import notes_on
 from strop.spec.value import MetricSpec
 from strop.store import KINDS, Cell, Mark, Run, read_mark, study_result
 from strop.store.folder import RESULT

@@ -9,9 +9,10 @@ from typing import Any
 
 from strop.errors import Incomplete, UserError
 from strop.probing.questions import PROMPTS, RefusedRequest, Request, Said
+from strop.served.address import ServerAddress
 from strop.served.client import Reply
 from strop.served.cost import Exhausted, Tab
-from strop.served.serving import ServerAddress, serving
+from strop.served.serving import serving
 
 NO_SUCH_PATH = (404, 405, 501)
 REFUSING = (400, 422)

@@ -24,8 +24,8 @@ from typing import Any, Literal
 from urllib.parse import quote
 
 from strop.errors import UserError
+from strop.served.address import ServerAddress
 from strop.served.cost import Exhausted, Fate, Tab, is_count
-from strop.served.serving import ServerAddress
 from strop.served.transport import TIMES, Endless, Unreadable, bounded_client
 
 Fault = Literal["refused", "empty", "rate_limited", "timeout", "server_error"]

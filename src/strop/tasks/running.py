@@ -31,7 +31,7 @@ from strop.prompts.rows import Bos, PromptSet, Template
 from strop.records.record import FAMILIES, SAMPLERS, Precision, default_sampler
 from strop.runtime import MOST_LENGTH, bounded_outputs
 from strop.samplers import check_model
-from strop.served.serving import ServerAddress, is_served
+from strop.served.address import ServerAddress, is_served
 from strop.spec.generator import SamplerSpec, swept
 from strop.spec.value import (
     MOST_STEPS,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from strop.served.serving import notes_of
+from strop.served.address import notes_of
 from strop.spec.generator import OperatingPoint
 from strop.store import StudyFolder
 from strop.table import Column, Table, plain

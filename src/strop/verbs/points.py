@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from strop.errors import UserError, unknown_name
 from strop.measure.score import Late
 from strop.records.record import SAMPLERS, default_sampler
-from strop.served.serving import notes_on
+from strop.served.address import notes_on
 from strop.spec.generator import OperatingPoint, PromptSpec, SamplerSpec, swept
 from strop.table import Column, Pivot, Table
 from strop.tuning.space import fitting

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from strop.assets import CHECKPOINT
 from strop.probing.evidence import LEVEL, Answer
-from strop.served.serving import ServerAddress, is_served, keep_probe
+from strop.served.address import ServerAddress, is_served, keep_probe
 from strop.verbs import parameters
 from strop.verbs.verb import Ask, Parameter, Result, Verb, grid, quoted
 

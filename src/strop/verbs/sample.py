@@ -270,7 +270,7 @@ def _of_server(ask: Ask, model: Model) -> tuple[str, ...]:
     if model.spec.family != "served":
         return ()
     from strop.draw.served import latency_of, named_otherwise
-    from strop.served.serving import probe_notes
+    from strop.served.address import probe_notes
     from strop.store import Run
 
     notes = probe_notes(model.spec.sha256)

@@ -19,7 +19,8 @@ from strop.assets import CHECKPOINT, EVALUATOR
 from strop.engine.plan import Elsewhere, Progress
 from strop.errors import UserError
 from strop.registry import Registry
-from strop.served.serving import notes_of, served_as
+from strop.served.address import notes_of
+from strop.served.serving import served_as
 from strop.table import Table
 from strop.verbs.verb import SAME, Ask, Parameter, Result, Verb, quoted, report_command, result_of
 
