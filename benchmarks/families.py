@@ -24,8 +24,9 @@ import torch
 
 from strop.checkpoints.config import SHAPES, DiTShape
 from strop.denoisers.didi import DiDi, Discriminator
-from strop.denoisers.dit import SEDD, DiT
+from strop.denoisers.dit import DiT
 from strop.denoisers.network import DUO
+from strop.denoisers.sedd import SEDD
 from strop.instruments.cost import PeakMemory
 from strop.samplers import dense_batch, fast
 from strop.spec import CheckpointSpec, Implementation, SamplerSpec

@@ -24,7 +24,7 @@ import torch
 from torch import Tensor
 
 from strop.denoisers.device import Numbers, upload
-from strop.denoisers.dit import log_score, log_score_shift
+from strop.denoisers.sedd import log_score, log_score_shift
 from strop.samplers.analytic import analytic_weights
 from strop.samplers.machinery.categorical import clean_log_probs, log_share
 from strop.samplers.machinery.committing import LockstepRun, lockstep
