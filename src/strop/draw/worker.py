@@ -8,7 +8,6 @@ Looking a checkpoint over: does it load, as what, and does something come out.
 from __future__ import annotations
 
 import gc
-import os
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -18,89 +17,16 @@ from weakref import WeakKeyDictionary
 import torch
 
 from strop.checkpoints.checkpoint import fingerprint
-from strop.denoisers import Denoiser, Model, load_model
+from strop.denoisers import Denoiser, Model
 from strop.denoisers.device import ENTRY_BYTES, free_bytes, head_rows
-from strop.denoisers.didi import Discriminator
 from strop.denoisers.load import LoadRecipe
-from strop.denoisers.network import NetworkDenoiser
-from strop.draw import sample
 from strop.engine.sink import new_session
 from strop.errors import UserError, out_of_memory, whole_number
-from strop.pool import OnStep, Output, Pool
+from strop.pool import OnStep, Output
 from strop.prompts.canvas import Canvas, Canvases
-from strop.records.record import SAMPLERS, default_sampler, reads_as
 from strop.samplers import batches, dense_batch, fast
 from strop.spec.generator import CellSpec, CheckpointSpec, SamplerSpec
 from strop.spec.value import OUTPUT_LIMIT
-
-# ------------------------------------------------------------------------------------------ check
-
-LENGTH, STEPS = 32, 4
-
-
-@dataclass(frozen=True)
-class CheckedModel:
-    """What a look at a checkpoint found."""
-
-    source: str
-    family: str
-    weights: str
-    """`ema`, `raw` or `released`."""
-    parameters: dict[str, int]
-    """Numbers of each network in it; their shapes are those that the family needs."""
-    shape: dict[str, Any]
-    pool: Pool
-    """Two short outputs by the family's own sampler."""
-
-
-def check_model(
-    source: str | os.PathLike[str],
-    *,
-    revision: str | None = None,
-    weights: Literal["ema", "raw"] | None = None,
-    family: str | None = None,
-    device: str = "auto",
-) -> CheckedModel:
-    """Load a checkpoint, compare its shapes with the family's, draw two short outputs."""
-    denoiser = load_model(source, revision=revision, weights=weights, family=family, device=device)
-    networks = _networks(denoiser)
-    name = _sampler(denoiser.spec.family, networks)
-    spec = SamplerSpec(name=name) if SAMPLERS[name].causal else SamplerSpec(name=name, steps=STEPS)
-    pool = sample(denoiser, spec, n=2, length=min(LENGTH, denoiser.length))
-    return CheckedModel(
-        source=denoiser.source,
-        family=denoiser.spec.family,
-        weights=denoiser.spec.weights,
-        parameters={
-            name: sum(p.numel() for p in network.parameters()) for name, network in networks.items()
-        },
-        shape=dict(denoiser.spec.shape),
-        pool=pool,
-    )
-
-
-def _sampler(family: str, networks: Iterable[str]) -> str:
-    """The family's own sampler, or its first that needs no network that is missing."""
-    own = [name for name, one in SAMPLERS.items() if one.family == reads_as(family)]
-    for name in (default_sampler(family), *own):
-        if set(SAMPLERS[name].needs) <= set(networks):
-            return name
-    return default_sampler(family)
-
-
-def _networks(denoiser: Any) -> dict[str, Any]:
-    """The networks of a denoiser by name; a known law has none."""
-    main = getattr(denoiser, "network", None)
-    networks: dict[str, Any] = {} if main is None else {"network": main}
-    base, judge = getattr(denoiser, "base", None), getattr(denoiser, "_discriminator", None)
-    if isinstance(base, NetworkDenoiser):
-        networks["base"] = base.network
-    if isinstance(judge, Discriminator):
-        networks["discriminator"] = judge
-    return networks
-
-
-# ----------------------------------------------------------------------------------------- worker
 
 AUTO = "auto"
 BatchSize = int | Literal["auto"]

@@ -38,7 +38,7 @@ def _list(_: Ask) -> Result:
 
 
 def _check(ask: Ask) -> Result:
-    from strop.draw.worker import check_model
+    from strop.draw.check import check_model
 
     source, family = ask["source"], ask["family"]
     checked = check_model(source, **ask.some("revision", "weights", "family", "device"))
