@@ -25,6 +25,7 @@ from strop.comparing.compare import (
     _outside,
     compare,
     enough,
+    sentence,
 )
 from strop.comparing.diversity import (
     Diversity,
@@ -35,7 +36,7 @@ from strop.comparing.diversity import (
     unseen_copies,
     with_copy,
 )
-from strop.comparing.frontier import Equal, Level, equal_sharpness, grid, overall, spent, thin
+from strop.comparing.frontier import Equal, Level, equal_sharpness, grid, spent, thin
 from strop.comparing.side import Curve, Sample, Side, interval, of_one_setting, simultaneous
 from strop.comparing.verdict import (
     BENT,
@@ -46,7 +47,7 @@ from strop.comparing.verdict import (
     SideVerdict,
     decide,
     frontiers,
-    sentence,
+    overall,
 )
 from strop.errors import UserError
 from strop.measure.guard import guard

@@ -37,7 +37,8 @@ from strop.page.tables import judged_series
 from strop.pool import Output
 from strop.prompts import Canvas, Canvases
 from strop.spec import CellSpec, CheckpointSpec, GeneratorSpec, SamplerSpec
-from strop.stats.interval import Interval, skewed, wilson
+from strop.stats.interval import Interval
+from strop.stats.resample import skewed, wilson
 from strop.store import Run
 from strop.verbs.groupeval_score import _numbers
 

@@ -285,7 +285,7 @@ def test_tokens_one_by_one_add_up_to_the_sums(evaluator: Evaluator, policy: Any)
 
 def test_what_follows_the_first_document_counts_for_no_score(evaluator: Evaluator) -> None:
     """Noise behind the end buys no entropy: tokens, nats and all that is read on them stay."""
-    from strop.comparing.frontier import Scored
+    from strop.comparing.diversity import Scored
     from strop.measure.entropy import entropy
 
     text = "The cat sat on the mat and the cat slept on the mat."

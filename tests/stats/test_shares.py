@@ -9,17 +9,18 @@ import numpy as np
 import pytest
 from scipy.stats import binom
 
-from strop.stats.interval import (
+from strop.stats.resample import (
     bounded_difference,
     bounded_mean,
+    clustered,
     counted_share,
+    mean,
     pass_at,
     share_interval,
     sign_test,
     skewed,
     wilson,
 )
-from strop.stats.resample import clustered, mean
 
 
 def test_wilsons_interval_is_where_the_test_of_the_share_ends() -> None:

@@ -26,16 +26,6 @@ sharpness is not needed; of the part for frontiers one of its two ends may still
 the whole: a crossing where there is none, or a mean on the wrong side). So three quarters are left
 for one end of an interval at every entropy, whatever the number of entropies.
 
-One verdict over several budgets.
-
-The tokens of outputs that count, and what a comparison reads on them.
-
-Perplexity, entropy and copies are read on the same tokens: those that the span policy scores.
-Whatever else an output holds, behind the end of its first document, counts for none of them. And
-entropy grows with length, so all pools of a comparison are read on their first m scored tokens,
-where m is the most that nine tenths of every pool have. Outputs with fewer are left out, of all
-scores alike, and counted.
-
 A frontier as a parabola, for the question whether two frontiers are the same.
 
 Temperature moves the points of one generator along a smooth curve, so all of them say something
@@ -47,17 +37,13 @@ Where points surely lie off, or too few are there to see it, there is no parabol
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
-from strop.comparing.diversity import COPIES, copies
-from strop.comparing.side import Curve, Floats, Sample, interval, simultaneous
-from strop.comparing.verdict import SideVerdict
+from strop.comparing.side import Curve, Floats, interval, simultaneous
 from strop.errors import UserError
-from strop.measure.entropy import entropy
 from strop.stats.interval import Interval
 from strop.stats.resample import order_statistics
 
@@ -101,26 +87,6 @@ class Level:
     def different(self) -> float:
         """The confidence of intervals that must lie on one side of zero."""
         return 1 - self.alpha / REASONS
-
-
-# ---------------------------------------------------------------------------------------- overall
-
-
-def overall(verdicts: Mapping[int, SideVerdict]) -> SideVerdict:
-    """What holds at every budget; `mixed` where it depends on it, else `cannot tell`."""
-    kinds = {one.kind for one in verdicts.values()}
-    if len(kinds) == 1:
-        found = list(verdicts.values())
-        wanted = [one.outputs for one in found]
-        most = None if None in wanted else max(w for w in wanted if w is not None)
-        return SideVerdict(found[0].kind, found[0].why, most)
-    decided = kinds - {"cannot tell"}
-    said = "; ".join(f"{one.kind} at M = {steps}" for steps, one in sorted(verdicts.items()))
-    if len(decided) > 1:
-        return SideVerdict("mixed", f"it depends on the budget: {said}")
-    wanted = [one.outputs for one in verdicts.values() if one.kind == "cannot tell"]
-    most = None if None in wanted else max(w for w in wanted if w is not None)
-    return SideVerdict("cannot tell", said, most)
 
 
 # ----------------------------------------------------------------------------------------- smooth
@@ -176,60 +142,6 @@ def parabola(x: Floats, y: Floats) -> Callable[[Floats], Floats]:
         return height + slope * away + bow * (away**2 - wide - skew * away)
 
     return value
-
-
-# ----------------------------------------------------------------------------------------- scored
-
-REACHED = 10
-"""One output in so many may be shorter than what is compared."""
-
-
-@dataclass(frozen=True, eq=False)
-class Scored:
-    """A pool's scored tokens."""
-
-    ids: NDArray[np.int64]
-    """Of the evaluator [n, W]; -1 behind an output that is shorter."""
-    nats: Floats
-    """What each costs under the evaluator [n, W]; zero behind."""
-
-    @classmethod
-    def of(cls, columns: Mapping[str, NDArray]) -> Scored:
-        """From stored tokens."""
-        return cls(columns["ids"].astype(np.int64), columns["nats"].astype(float))
-
-    @property
-    def n(self) -> int:
-        """Outputs."""
-        return len(self.ids)
-
-    @property
-    def lengths(self) -> NDArray[np.int64]:
-        """Scored tokens of every output [n]."""
-        return (self.ids >= 0).sum(axis=1)
-
-    def first(self, tokens: int, alike: Mapping[str, NDArray] | None = None) -> Sample:
-        """The sample of the first so many tokens; outputs with fewer have none."""
-        there = self.lengths >= tokens
-        ids = np.where(there[:, None], self.ids[:, :tokens], -1)
-        return Sample(
-            np.where(there, self.nats[:, :tokens].sum(axis=1, dtype=float), 0.0),
-            np.where(there, float(tokens), 0.0),
-            entropy(ids),
-            {COPIES: copies(ids), **(alike or {})},
-        )
-
-
-def common_length(pools: Sequence[Scored]) -> int:
-    """The most tokens that nine tenths of the outputs of every pool have."""
-    tokens = min(int(np.sort(one.lengths)[one.n // REACHED]) for one in pools)
-    if tokens < 1:
-        raise UserError(
-            "More than a tenth of the outputs of a setting have no token that is scored.",
-            expected="outputs that the span policy reads",
-            fix="look at them (`strop show`), leave out that temperature, or take another `span`",
-        )
-    return tokens
 
 
 # --------------------------------------------------------------------------------------- frontier

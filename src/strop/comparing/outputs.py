@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from strop.comparing.frontier import Scored
+from strop.comparing.diversity import Scored
 from strop.comparing.side import Sample
 from strop.errors import UserError
 from strop.records.record import SAMPLERS, default_sampler

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from strop.comparing.compare import Comparison
+from strop.comparing.compare import Comparison, sentence
 from strop.comparing.diversity import COPIES, unseen_copies
-from strop.comparing.frontier import Level, overall
+from strop.comparing.frontier import Level
 from strop.comparing.outputs import NEAR, Point, SideOutputs, is_causal
 from strop.comparing.side import Side
-from strop.comparing.verdict import sentence
+from strop.comparing.verdict import overall
 from strop.groupeval.scores import FACTOR_COLUMNS
 from strop.stats.resample import jackknife, mean
 from strop.table import Column, Table

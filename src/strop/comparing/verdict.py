@@ -25,16 +25,15 @@ Where diversity is undecided and would change the verdict, it is `cannot tell`. 
 are the same, the settings as published decide: `the same` if their perplexities are, by the
 margin; `only sharper` or `only smoother` by their entropies; else `cannot tell`.
 
-One comparison in one honest sentence.
+One verdict over several budgets.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from strop.comparing.compare import Comparison
 from strop.comparing.diversity import Diversity, State
 from strop.comparing.frontier import Equal
 from strop.stats.interval import Interval
@@ -158,56 +157,21 @@ def _side(states: Sequence[State]) -> State:
     return "undecided" if "undecided" in states else "not less"
 
 
-# ------------------------------------------------------------------------------------------ words
-
-SAID: dict[Kind, str] = {
-    "better": "{a} is better than {b} at equal sharpness",
-    "worse": "{a} is worse than {b} at equal sharpness",
-    "only sharper": "{a} is only sharper than {b}",
-    "only smoother": "{a} is only smoother than {b}",
-    "the same": "{a} and {b} are the same",
-    "mixed": "{a} and {b} are mixed",
-    "cannot tell": "Cannot tell",
-}
+# ---------------------------------------------------------------------------------------- overall
 
 
-def sentence(found: Comparison, names: Sequence[str] = ("A", "B")) -> str:
-    """The verdict, what it rests on, and what it takes to decide where nothing is."""
-    verdict, equal = found.verdict, found.equal
-    a, b = names
-    words = SAID[verdict.kind].format(a=a, b=b)
-    if verdict.kind in ("mixed", "cannot tell"):
-        words += f" ({verdict.why})"
-    elif "diverse" in verdict.why:
-        words += f": {verdict.why}"
-    if equal is None:
-        return f"{words}: no verdict.{_as_published(found.published)}"
-    words += (
-        f": at equal entropy, {equal.low:.2f} to {equal.high:.2f} nats, {a} has "
-        f"{ratio(equal.mean)} times the perplexity of {b}"
-    )
-    if verdict.kind in ("the same", "only sharper", "only smoother"):
-        words += f", inside the margin of {found.margin:.0%} everywhere in that range"
-    words += f".{_as_published(found.published)}"
-    if verdict.kind != "cannot tell" or verdict.why in (BENT, SHORTER, SMOKE):
-        return words
-    if verdict.outputs is None:
-        return f"{words} More outputs would hardly decide."
-    return f"{words} About {verdict.outputs:,} outputs per temperature and side would decide."
-
-
-def _as_published(layer: Layer | None) -> str:
-    if layer is None:
-        return ""
-    return (
-        f" As published it is {ratio(layer.gap)} times, at {layer.sharper.value:+.2f} nats of "
-        "entropy."
-    )
-
-
-def ratio(gap: Interval) -> str:
-    """A gap in log-perplexity as a ratio with its interval."""
-    one = gap.exp()
-    found = (one.value, *one.ends)
-    value, low, high = (f"{one:.3f}" if one >= 0.001 else f"{one:.2g}" for one in found)
-    return f"{value} [{low}, {high}]"
+def overall(verdicts: Mapping[int, SideVerdict]) -> SideVerdict:
+    """What holds at every budget; `mixed` where it depends on it, else `cannot tell`."""
+    kinds = {one.kind for one in verdicts.values()}
+    if len(kinds) == 1:
+        found = list(verdicts.values())
+        wanted = [one.outputs for one in found]
+        most = None if None in wanted else max(w for w in wanted if w is not None)
+        return SideVerdict(found[0].kind, found[0].why, most)
+    decided = kinds - {"cannot tell"}
+    said = "; ".join(f"{one.kind} at M = {steps}" for steps, one in sorted(verdicts.items()))
+    if len(decided) > 1:
+        return SideVerdict("mixed", f"it depends on the budget: {said}")
+    wanted = [one.outputs for one in verdicts.values() if one.kind == "cannot tell"]
+    most = None if None in wanted else max(w for w in wanted if w is not None)
+    return SideVerdict("cannot tell", said, most)

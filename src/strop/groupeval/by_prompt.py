@@ -51,8 +51,15 @@ from strop.groupeval.scores import (
     quality,
 )
 from strop.groupeval.verdict import GroupVerdict
-from strop.stats.interval import Interval, bounded_difference, bounded_mean, share_interval, skewed
-from strop.stats.resample import jackknife, mean
+from strop.stats.interval import Interval
+from strop.stats.resample import (
+    bounded_difference,
+    bounded_mean,
+    jackknife,
+    mean,
+    share_interval,
+    skewed,
+)
 
 if TYPE_CHECKING:
     from strop.groupeval.series import Series

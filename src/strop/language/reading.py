@@ -27,7 +27,8 @@ from strop.errors import UserError
 from strop.language.grammar import PRESETS, read_grammar
 from strop.language.law import Ids, Language, joined, normal
 from strop.rng import derive_seed
-from strop.stats.interval import Interval, wilson
+from strop.stats.interval import Interval
+from strop.stats.resample import wilson
 
 Source = str | PathLike[str] | Language
 DRAWS = 4000

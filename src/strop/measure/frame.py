@@ -47,8 +47,16 @@ from strop.measure.metric import (
 )
 from strop.spec.generator import CellSpec, OperatingPoint
 from strop.spec.value import MetricSpec
-from strop.stats.interval import LEVEL, Interval, counted_share
-from strop.stats.resample import Statistic, clustered, interval_of, jackknife, ratio, sums_of
+from strop.stats.interval import LEVEL, Interval
+from strop.stats.resample import (
+    Statistic,
+    clustered,
+    counted_share,
+    interval_of,
+    jackknife,
+    ratio,
+    sums_of,
+)
 from strop.store import Cell, Run, ScoreTable
 from strop.store.tables import token_ids
 from strop.table import plain

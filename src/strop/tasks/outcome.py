@@ -40,8 +40,16 @@ from strop.measure.metric import CALLS, ENDED, OUTCOME, PASSED, SECONDS, TASK, W
 from strop.records.record import SAMPLERS
 from strop.spec.generator import CheckpointSpec, SamplerSpec
 from strop.spec.value import MetricSpec
-from strop.stats.interval import Interval, pass_at, share_interval, sign_test
-from strop.stats.resample import SHARE, Resampled, jackknife, mean
+from strop.stats.interval import Interval
+from strop.stats.resample import (
+    SHARE,
+    Resampled,
+    jackknife,
+    mean,
+    pass_at,
+    share_interval,
+    sign_test,
+)
 from strop.store import KINDS, Cell, Folder, Run, read_mark
 from strop.store.folder import MARK, RESULT, TABLE, Damaged, damaged, remove, told_apart
 from strop.tasks import TASKS, Item, Task

@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING
 
 from strop.assets import CHECKPOINT
 from strop.comparing.compare import MARGIN, Comparison, compare
-from strop.comparing.diversity import Diversity, held_out_diversity
+from strop.comparing.diversity import Diversity, common_length, held_out_diversity
 from strop.comparing.figure import draw
-from strop.comparing.frontier import FEWEST, Level, common_length
+from strop.comparing.frontier import FEWEST, Level
 from strop.comparing.outputs import SPACE, Named, SideOutputs, is_causal, named, told_at
 from strop.comparing.result import Budget, SideAtBudget, result
 from strop.comparing.verdict import SMOKE as TOO_SMALL

@@ -169,7 +169,7 @@ def _at_equal_entropy(
 ) -> Callable[[SamplerSpec, SamplerSpec], Comparison]:
     """Compares two tuned settings by their frontiers, all on the same number of scored tokens."""
     from strop.comparing.compare import compare
-    from strop.comparing.frontier import Scored, common_length
+    from strop.comparing.diversity import Scored, common_length
     from strop.comparing.outputs import seed_of
     from strop.comparing.side import Side
     from strop.measure.cells import token_table
