@@ -311,7 +311,7 @@ FAULTS = (
     ),
     Fault(
         "an output that is too short is scored on what it has",
-        "comparing/frontier.py",
+        "comparing/diversity.py",
         "there = self.lengths >= tokens",
         "there = self.lengths >= 1",
         ("tests/comparing/test_scored.py",),
@@ -442,7 +442,7 @@ FAULTS = (
     ),
     Fault(
         "McNemar's test has one side",
-        "stats/interval.py",
+        "stats/resample.py",
         "return min(1.0, 2 * float(",
         "return min(1.0, float(",
         ("tests/stats/test_shares.py",),
