@@ -25,6 +25,7 @@ from strop.groupeval.inputs import read_inputs
 from strop.measure.frame import Measured, read_run
 from strop.page import gather, render
 from strop.page.data import Shown
+from strop.page.live import paged as paged_module
 from strop.page.live.command import _folders
 from strop.page.live.paged import LONGEST, MOST, Paged, Wish
 from strop.page.live.watch import WatchedFolder, locked_files, walk
@@ -701,11 +702,64 @@ def test_a_directory_of_runs_stands_for_what_lies_in_it(tmp_path: Path) -> None:
     assert _folders((str(judged), named[1])) == [judged, tmp_path / "runs/a"]
 
 
+def paged_of(path: Path, texts: list[str], *, as_ids: bool = False, **changes: Any) -> Paged:
+    cell = cell_of(path, texts, **changes)
+    cell_numbers = Measured(cell.spec, cell.path, len(texts), None, ())
+    return Paged(cell, Shown(cell_numbers, "one", {}, as_ids=as_ids), [])
+
+
+def test_repeats_are_found_among_all_outputs(tmp_path: Path) -> None:
+    """By the page's own words: what JavaScript calls white space, and runs that overlap."""
+    texts = [
+        "a b c d a b c d",
+        "a a a a a",
+        "a b c a b x",
+        "a\ufeffb\u2003c a\tb\u3000c",
+        "",
+        "a b",
+    ]
+    texts += ["a\u0085b c a\u0085b c"]  # no white space there: two words that occur twice
+    paged = paged_of(tmp_path / "run", texts)
+    for length, wanted in ((4, [0, 1]), (3, [0, 1, 3]), (2, [0, 1, 2, 3, 6]), (0, list(range(7)))):
+        page = paged.page(Wish(repeats=length))
+        assert [row[0] for row in page["rows"]] == wanted, length
+        assert (page["kept"], page["held"]) == (len(wanted), 7)
+    both = paged.page(Wish(repeats=2, search="D A"))
+    assert [row[0] for row in both["rows"]] == [0]
+    assert paged.page(Wish(repeats=2, after=1, count=2))["next"] == 3
+
+
+def test_pairs_that_differ_are_found_among_all_outputs(tmp_path: Path) -> None:
+    left = paged_of(tmp_path / "run", [f"text {i % 3}" for i in range(200)])
+    right = paged_of(tmp_path / "run", [f"text {i % 3 % 2}" for i in range(150)], temperature=0.5)
+    wanted = [i for i in range(150) if i % 3 == 2]  # only where both have an output
+    for one, other in ((left, right), (right, left)):
+        page = one.page(Wish(count=64), other)
+        assert [row[0] for row in page["rows"]] == wanted
+        assert page["kept"] == len(wanted)
+    assert left.page(Wish(), left)["kept"] == 0
+    rows = [output(i, [1, 2, 3, 4], text="another") for i in range(150, 155)]
+    Cell.open(tmp_path / "run" / "cells" / cell_spec(4, temperature=0.5).id).add(rows)
+    assert left.page(Wish(), right)["kept"] == len(wanted) + 5
+
+
+def test_a_search_that_takes_too_long_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    paged = paged_of(tmp_path / "run", ["a b a b"] * 3)
+    other = paged_of(tmp_path / "run", ["c"] * 3, temperature=0.5)
+    monkeypatch.setattr(paged_module, "SECONDS", -1.0)
+    for page in (
+        paged.page(Wish(search="a")),
+        paged.page(Wish(repeats=2)),
+        paged.page(Wish(), other),
+    ):
+        assert (page["kept"], page["held"]) == (None, 3)
+
+
 def test_search_in_any_case_and_script(tmp_path: Path) -> None:
     texts = ["Straße", "ÉCOLE normale", "école", "a.b*c", "A.B*C (x)", "ΣΊΣΥΦΟΣ", "none"]
-    cell = cell_of(tmp_path / "run", texts)
-    shown = Shown(Measured(cell.spec, cell.path, len(texts), None, ()), "one", {})
-    paged = Paged(cell, shown, [])
+    paged = paged_of(tmp_path / "run", texts)
     for words, wanted in (
         ("école", [1, 2]), ("ÉCOLE", [1, 2]), ("A.B*", [3, 4]), ("(X)", [4]), ("straß", [0]),
         ("σίσυφο", [5]), (".", [3, 4]), ("absent", []),

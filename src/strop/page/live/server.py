@@ -29,7 +29,7 @@ from strop import page
 from strop.errors import UserError
 from strop.page.data import encodable
 from strop.page.live.guarded import Guarded
-from strop.page.live.paged import MOST, Wish
+from strop.page.live.paged import LONGEST_RUN, MOST, Wish
 from strop.page.live.viewer import Made, Viewer
 from strop.page.page import LIVE, SCRIPTS, STYLES
 from strop.page.player import player
@@ -121,7 +121,8 @@ class Server:
         return answered
 
     def _outputs(self, view: tuple[int, ...], asked: Mapping[str, str]) -> Any:
-        return self._viewer.paged(view, asked["cell"]).page(_wish(asked))
+        unlike = self._viewer.paged(view, asked["unlike"]) if "unlike" in asked else None
+        return self._viewer.paged(view, asked["cell"]).page(_wish(asked), unlike)
 
     def _output(self, view: tuple[int, ...], asked: Mapping[str, str]) -> Any:
         cell, index = asked["cell"], int(asked["index"])
@@ -268,6 +269,7 @@ def _wish(asked: Mapping[str, str]) -> Wish:
         after=max(0, int(asked.get("after") or 0)),
         count=min(MOST, max(1, int(asked.get("n") or 12))),
         search=asked.get("search", ""),
+        repeats=min(LONGEST_RUN, max(0, int(asked.get("repeats") or 0))),
         order=None if order == ["number"] else (int(order[0]), 1 if int(order[1]) > 0 else -1),
         **limits,
     )
