@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import shlex
+import shutil
 import signal
 import subprocess
 import sys
@@ -29,7 +31,9 @@ from strop.page.live import paged as paged_module
 from strop.page.live.command import _folders
 from strop.page.live.paged import LONGEST, MOST, Paged, Wish
 from strop.page.live.watch import WatchedFolder, locked_files, walk
-from strop.store import Cell, Run
+from strop.page.origin import command_of
+from strop.spec import SamplerSpec
+from strop.store import Cell, Mark, Run, read_mark
 from strop.training.curve import METRICS
 
 pytest.importorskip("starlette")
@@ -593,10 +597,61 @@ def test_the_command_that_continues_is_what_was_asked(tmp_path: Path) -> None:
     assert "--seed 7" in command
     assert command.endswith(f"-o '{out}'")
     before = {file: file.stat().st_mtime_ns for file in out.rglob("*.parquet")}
-    import shlex
-
     assert run(shlex.split(command)[1:]) == 0  # it continues: there is nothing to draw
     assert {file: file.stat().st_mtime_ns for file in out.rglob("*.parquet")} == before
+
+
+def test_the_command_of_a_task_run_draws_nothing_new(tmp_path: Path) -> None:
+    out = tmp_path / "sums"
+    words = ["task", "run", "sums", "embedded:sums", "--limit", "2", "--seeds", "2"]
+    asked = [*words, "--temperature", "0,1", "--steps", "2,4", "-o", str(out)]
+    assert run(asked) == 0
+    mark = read_mark(out)
+    assert mark is not None
+    whole = command_of(out, mark)
+    assert whole == (
+        "strop task run sums embedded:sums --temperature 0.0,1.0 --seeds 2 --limit 2 --steps 2,4 "
+        f"--length 24 -o {out}"
+    )
+    cells = sorted((out / "sums" / "cells").iterdir())
+    assert len(cells) == 6  # two numbers of steps, greedy once and otherwise under two seeds
+    before = {file: file.stat().st_mtime_ns for file in out.rglob("outputs.parquet")}
+    shutil.rmtree(cells[-1])  # as if it had not been begun
+    assert command_of(out, mark) == whole
+    assert run(shlex.split(whole)[1:]) == 0
+    after = {file: file.stat().st_mtime_ns for file in out.rglob("outputs.parquet")}
+    assert after.keys() == before.keys()
+    assert {file for file in after if after[file] != before[file]} == {
+        cells[-1] / "outputs.parquet"
+    }
+
+
+@pytest.mark.parametrize("finished", [False, True])
+def test_the_command_of_an_audit_has_its_axes(tmp_path: Path, finished: bool) -> None:
+    settings = [
+        SamplerSpec(steps=steps, temperature=tau).model_dump(mode="json")
+        for steps in (4, 8)
+        for tau in (1.0, 0.8)
+    ]
+    asked = {"checkpoint": "embedded:tales", "samplers": settings, "n": 16, "seed": 0}
+    asked |= {"weights": {"family": "mdlm", "shape": {"length": 128}}, "length": 128}
+    if finished:  # the result knows more of what was asked than the mark
+        axis = {"temperature": [1.0, 0.8], "precision": ["float64"]}
+        told = {
+            "steps": [4, 8],
+            "n": [16],
+            "fresh_n": [8],
+            "axis": axis,
+            "evaluator": {"name": "x"},
+        }
+        (tmp_path / "result.json").write_text(json.dumps({"asked": told}))
+    found = command_of(tmp_path, Mark("audit", "audit", asked, ()))
+    fresh = " --fresh-n 8" if finished else ""
+    axes = "--axis temperature=1.0,0.8 --axis precision=float64"
+    assert found == f"strop audit embedded:tales --steps 4,8 -n 16{fresh} {axes} -o {tmp_path}"
+    if not finished:  # these samplers are no combinations of anything: no command draws them
+        asked["samplers"] = settings[:3]
+        assert command_of(tmp_path, Mark("audit", "audit", asked, ())) is None
 
 
 def test_losses_are_told_as_they_come(tmp_path: Path) -> None:
@@ -619,10 +674,6 @@ def test_losses_are_told_as_they_come(tmp_path: Path) -> None:
     (path / METRICS).write_text(content + '{"kind": "train", "st')
     folder = watched(path)
     folder.look(set())
-    assert folder.details()["training"] == [
-        {"kind": "train", "step": 10, "loss": 4.0},
-        {"kind": "held_out", "step": 10, "loss": 2.5, "low": 2.0, "high": 3.0},
-    ]
     state = folder.state()
     assert (state["done"], state["asked"], state["unit"]) == (10, 100, "steps")
     assert state["command"] == f"strop train {path} -o {path}"
@@ -630,6 +681,9 @@ def test_losses_are_told_as_they_come(tmp_path: Path) -> None:
     assert "After 10 steps held-out text has at most 2.5000 [2.0000, 3.0000] nats" in page
     assert "10 of 100 steps are done" in page
     assert str(path) not in page
+    (path / METRICS).write_text(json.dumps(lines[0]) + "\n")
+    page = render(gather([path]), live=Viewer([path]).about((0,))).html
+    assert "The training loss is 4.0000 nats per token." in page
 
 
 def test_judges_are_told_with_their_failures(tmp_path: Path) -> None:
@@ -685,7 +739,7 @@ def test_wrong_input_is_refused_in_words(
         taken.listen()
         port = taken.getsockname()[1]
         assert run(["view", "run", "--port", str(port), "--no-open"]) == 1
-        assert "The port cannot be had" in capsys.readouterr().err
+        assert "This port cannot be used" in capsys.readouterr().err
     monkeypatch.setitem(sys.modules, "uvicorn", None)
     assert run(["view", "run", "--no-open"]) == 1
     assert "pip install 'strop[view]'" in capsys.readouterr().err

@@ -166,13 +166,12 @@ class Server:
         """What is known now, then whatever of it becomes another."""
         whole = len(view) == len(self._viewer.folders) and len(view) > 1
         sent: dict[str, str] = {}
-        points: dict[int, int] = {}
         self._listeners += 1
         try:
             await self._tick()
             beat = time.monotonic()
             while True:
-                for name, key, told in await run_in_threadpool(self._news, view, points):
+                for name, key, told in await run_in_threadpool(self._news, view):
                     text = json.dumps(told, allow_nan=False, default=str)
                     if sent.get(key) != text:
                         sent[key], beat = text, time.monotonic()
@@ -187,9 +186,7 @@ class Server:
         finally:
             self._listeners -= 1
 
-    def _news(
-        self, view: tuple[int, ...], points: dict[int, int]
-    ) -> list[tuple[str, str, dict[str, Any]]]:
+    def _news(self, view: tuple[int, ...]) -> list[tuple[str, str, dict[str, Any]]]:
         """Every message of a view as it is now: its event, under which key, and what it says."""
         states = [one for one in self._states if one["number"] in view]
         news: list[tuple[str, str, dict[str, Any]]] = [
@@ -204,13 +201,6 @@ class Server:
                     event = {"series": "judgments", "grades": "grades"}[name]
                     key = {"series": "series", "grades": "cells"}[name]
                     news.append((event, f"{event} {number}", {"folder": number, key: found[name]}))
-            new = found["training"]
-            known = points.get(number, 0)
-            if len(new) != known:
-                first = known if len(new) > known else 0
-                points[number] = len(new)
-                told = {"folder": number, "from": first, "points": new[first:]}
-                news.append(("training", f"training {number}", told))
         news.append(("outputs", "outputs", {"counts": counts}))
         made = self._viewer.known(view)
         if made is not None:
