@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import product
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -14,7 +15,7 @@ from strop.errors import UserError
 from strop.spec import OperatingPoint, SamplerSpec
 from strop.stats.interval import Interval
 from strop.table import Table
-from strop.verbs import cross_model, posterior
+from strop.verbs import audit, cross_model, posterior
 from strop.verbs.paper import PaperTable, beside, ids, items, table, tables
 from strop.verbs.result import Result
 
@@ -246,6 +247,18 @@ def test_every_printed_cell_of_the_sweep_is_found_and_others_stand_beside_it():
     said = table("headline-full").by(*knobs, checkpoint="late")
     assert known[32, 1.0, "float64"] == said[32, 1.0, "float64"]["perplexity"]
     assert known[32, 1.0, "float64"] != found[32, 1.0, "float64"]["paper"]
+
+
+def test_the_sweep_has_the_twelve_budgets_and_the_printed_grids_eleven():
+    for id, last in (("sweep", 11), ("grid-small-late", 10)):
+        study, item = items()[id]
+        asked = study.ask(Path("nowhere"), ["embedded:tales"], **item.values)
+        assert audit._counts(asked) == {2**k: (128, 128) for k in range(last + 1)}
+        drawn = {
+            (p.sampler.temperature, p.sampler.precision) for p in audit._points(asked, "mdlm")[0]
+        }
+        taus = (0.8, 0.85, 0.9, 0.95, 1.0, 1.05, 1.1)
+        assert drawn == set(product(taus, ("float64", "float32")))
 
 
 def test_rows_say_whether_they_lie_within_the_noise_of_both():
