@@ -23,10 +23,21 @@ if [ "${1:-}" = truth ]; then
       ask "$1" "$question" "$n"
     done
     ask "$1" proxies "$((n / 4))"
+    ask "$1" precision "$n"
+    search "$1" perfect 0
+    search "$1" leaky 0.02
   }
-  { every even && ask even precision "$n"; } >"$out/even.log" 2>&1 &
+  search() { # LANGUAGE NAME LEAK: `tune` on a checkpoint whose truth is known
+    local model="$out/models/$1-$2"
+    mkdir -p "$model"
+    printf '{"model_type": "language", "language": "%s", "leak": %s}\n' "$1" "$3" \
+      >"$model/config.json"
+    strop tune "$model" --steps 16 --space temperature=0.6:1.1:0.1 --evaluator "embedded:$1-ar" \
+      --fresh-n "$n" -o "$out/$1-tune-$2"
+  }
+  { every even && ask tail precision "$n"; } >"$out/even.log" 2>&1 &
   even=$!
-  { every skewed && ask tail precision "$n"; } >"$out/skewed.log" 2>&1 &
+  every skewed >"$out/skewed.log" 2>&1 &
   skewed=$!
   wait "$even" && wait "$skewed" || { tail -n 5 "$out"/*.log >&2; exit 1; }
   exit

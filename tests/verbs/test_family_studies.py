@@ -132,6 +132,7 @@ def test_models_are_named_and_placed() -> None:
     [
         (["cross-model", "--smoke", "-n", "0"], "-n"),
         (["cross-model", "--smoke", "--steps", ""], "--steps"),
+        (["exact-output", "DUO=x"], "two generators"),
         (["cross-model", "DUO=x", "--smoke"], "--smoke"),
         (["didi-grids", "--smoke", "-n", "0"], "-n"),
         (["exact-output", "DUO=x", "SEDD=y", "--pools", "nowhere"], "--pools"),

@@ -444,6 +444,20 @@ def test_the_five_public_cells_can_run_and_a_checkpoint_of_ones_own_is_late() ->
         paper._roles(head, ["runs/a", "runs/b"], smoke=False)
 
 
+def test_across_families_a_checkpoint_says_whose_place_it_takes() -> None:
+    """Any of the six will do; of the two whose outputs are compared both are needed."""
+    every = paper.items()
+    for id in ("cross-model", "overview"):
+        _, item = every[id]
+        assert paper._roles(item, ["DUO=runs/duo"], smoke=False) == {"DUO": "runs/duo"}
+        with pytest.raises(UserError, match="whose place it takes: MDLM-Small=runs/mine"):
+            paper._roles(item, ["runs/mine"], smoke=False)
+    with pytest.raises(UserError, match="give the others too"):
+        paper._roles(every["exact-output"][1], ["DiDi-Instruct=runs/didi"], smoke=False)
+    with pytest.raises(UserError, match="runs no checkpoint"):
+        paper._roles(every["exact-repair"][1], ["runs/mine"], smoke=False)
+
+
 def test_size_uses_twice_the_outputs_for_tiny() -> None:
     _, item = paper.items()["less-is-more-size"]
     assert (item.values["n"], item.values["n_less"]) == (128, (256,))

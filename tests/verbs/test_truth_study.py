@@ -16,9 +16,12 @@ from strop.language import Language
 from strop.language.reading import END, PROMPT, tokenizer, truth
 from strop.stats.interval import Interval
 from strop.store import Run
+from strop.table import Table
 from strop.verbs import truth as study
 from strop.verbs import truth_measured as measured
 from strop.verbs.study import run
+from strop.verbs.truth_figures import draw
+from strop.verbs.verb import Result
 
 sys.path.append(str(Path(__file__).parents[1] / "language"))
 from small_grammar import GRAMMAR, write
@@ -278,9 +281,73 @@ def test_models_are_asked_what_they_can_do(small, tmp_path):
     assert [row["temperature"] for row in causal.table.rows] == [1.0, 0.8, 0.6]
     assert all(row["calls"] == 96 for row in causal.table.rows)
     asked = {"question": "orders", "language": small, "n": 2, "steps": [64]}
-    for model, cells in (("leaky", 1), ("perfect", 3)):
+    for model, cells in (("leaky", 1), ("perfect", 4)):
         rows = run("truth", out=tmp_path / model, sources=[model], **asked).table.rows
         assert len(list(rows)) == cells
+
+
+@pytest.mark.parametrize("question", ["bound", "compare"])
+def test_a_checkpoint_of_ones_own_is_asked_like_those_that_ship(question, tmp_path):
+    asked = {"question": question, "smoke": True, "n": 4}
+    rows = []
+    for source in ("tiny", "embedded:even-tiny"):
+        sources = [source, "perfect"]
+        result = run("truth", out=tmp_path / source[-4:], sources=sources, **asked)
+        rows.append([{**row, "model": "", "source": "", "folder": ""} for row in result.table.rows])
+    assert rows[0] == rows[1]
+
+
+def test_checkpoints_whose_paths_end_alike_are_told_apart():
+    ask = study.STUDY.ask(Path("unused"), sources=["a/small", "b/small", "c/large"])
+    assert measured.name_of(ask, "a/small") == "a/small"
+    assert measured.name_of(ask, "c/large") == "large"
+
+
+def test_a_smoke_run_of_a_causal_model_has_rows(tmp_path):
+    asked = {"sources": ["causal"], "question": "leak", "smoke": True, "n": 2}
+    rows = run("truth", out=tmp_path / "c", **asked).table.rows
+    assert [row["temperature"] for row in rows] == [1.0, 0.8]
+
+
+def drawn(question, rows, **facts):
+    rows = [{"sampler": {}, "bound 16": 1.0, "soft": 0.5, **one} for one in rows]
+    table = Table("On even", study.COLUMNS, rows)
+    asked = {"question": question}
+    return draw(Result(asked, table, facts={"true_modes": 41.0, **facts}))
+
+
+def test_a_figure_has_every_row_once_in_both_panels():
+    settings = "M=16 tau=1 float64", "autoregressive M=0 tau=0.8 float64"
+    rows = [
+        row(model, setting=setting, violations=v, modes=m)
+        for model, v, m in (("perfect", 0.0, 40), ("leaky", 2.0, 30))
+        for setting in settings
+    ]
+    left, right = drawn("orders", rows).axes
+    assert [one.get_text() for one in left.get_yticklabels()] == [
+        "16 steps",
+        "left to right temperature 0.8",
+    ]
+    heights = []
+    for axes, values in ((left, [0.01, 2.0] * 2), (right, [40, 30] * 2)):
+        dots = [one for one in axes.lines if one.get_marker() == "o" and len(one.get_xdata())]
+        dots.sort(key=lambda one: one.get_ydata()[0])
+        assert [one.get_xdata()[0] for one in dots] == values  # by setting, then by model
+        heights.append([one.get_ydata()[0] for one in dots])
+    assert heights[0] == heights[1] == sorted(set(heights[0]))
+    assert "language" in right.get_legend_handles_labels()[1][0]
+
+
+def test_the_figure_of_the_bound_has_a_line_for_every_model_and_budget():
+    rows = [
+        row(model, steps=m, temperature=tau)
+        for model in ("perfect", "leaky", "tiny")
+        for m in (2, 4, 16)
+        for tau in (1.0, 0.8)
+    ]
+    for axes in drawn("bound", rows).axes:
+        looks = {(one.get_color(), str(one._dash_pattern)) for one in axes.lines}
+        assert len(axes.lines) == len(looks) == 9
 
 
 def test_ranks_are_scipys_ties_included():
@@ -354,6 +421,11 @@ def test_a_tokenizer_keeps_the_words_ids():
         ({"sources": ["perfect"] * 9}, "at most 8"),
         ({"sources": ["embedded:tales-tiny"]}, "trained on this language"),
         ({"n": 1}, "at least 2"),
+        ({"sources": ["leaky", "leaky"]}, "named twice"),
+        ({"sources": ["causal"], "question": "schedules"}, "asks nothing of such a model"),
+        ({"sources": ["late"], "question": "precision", "language": "tail"}, "language ships"),
+        ({"sources": ["causal"], "question": "leak", "steps": [64]}, "Nothing of the question"),
+        ({"sources": ["tiny"], "question": "compare", "smoke": True}, "makes no pair"),
     ],
     ids=str,
 )

@@ -259,13 +259,16 @@ FLAT = (1.0, 0.9, 0.8, 0.7, 0.6)
 COOLING = ("linear/1/0.6", "linear/0.6/1", "late/1/0.6", "late/0.6/1")
 TAKEN = (
     *swept((16, 64), (1.0,)),
-    *({**ORDER, "score": score, "steps": 16} for score in ("random", "confidence")),
-    {**BOUNDED, "entropy_bound": 0.5},
-    *({**ORDER, "score": s, "steps": 16, "models": ("perfect",)} for s in ("entropy", "margin")),
+    *swept((34, 92), (1.0,), models=("perfect",)),  # as many calls as the entropy bound and ReMDM
+    {**ORDER, "score": "random", "steps": 16},
+    {**ORDER, "score": "random", "steps": 64, "models": ("perfect",)},
+    {**ORDER, "score": "confidence", "steps": 16},
     {**ORDER, "score": "confidence", "steps": 64, "models": ("perfect",)},
-    *({**BOUNDED, "entropy_bound": bound, "models": ("perfect",)} for bound in (1.0, 0.2)),
-    {"name": "remdm-cap", "eta": 0.04, "steps": 64, "models": ("perfect",)},
+    *({**ORDER, "score": s, "steps": 16, "models": ("perfect",)} for s in ("entropy", "margin")),
     {**ORDER, "block_length": 32, "score": "random", "steps": 16, "models": ("perfect",)},
+    *({"name": "remdm-cap", "eta": 0.04, "steps": m, "models": ("perfect",)} for m in (16, 64)),
+    *({**BOUNDED, "entropy_bound": bound, "models": ("perfect",)} for bound in (1.0, 0.2)),
+    {**BOUNDED, "entropy_bound": 0.5},
 )
 FROM_LEFT = tuple({"name": "autoregressive", "temperature": t} for t in BELOW)
 """What a causal model can be asked."""
@@ -304,11 +307,11 @@ QUESTIONS: dict[str, TruthQuestion] = {
     ),
     "precision": TruthQuestion(
         "float32 against float64 and against a temperature",
-        ("perfect",),
+        ("perfect", "leaky", "tiny"),
         (*swept((1024,), (1.0, 0.9, 0.8)), *swept((1024,), (1.0,), precision="float32")),
         _precisions,
         smoke=(0,),
-        languages=("even", "tail"),
+        languages=("even", "skewed", "tail"),
         more=rare,
     ),
     "orders": TruthQuestion(
@@ -316,7 +319,7 @@ QUESTIONS: dict[str, TruthQuestion] = {
         ("perfect", "leaky", "tiny"),
         TAKEN,
         _orders,
-        smoke=(0, 3),
+        smoke=(0, 6),
     ),
     "schedules": TruthQuestion(
         "A temperature per round, and grids from a profile, against constant temperatures",
@@ -384,6 +387,13 @@ def _run(ask: Ask) -> Result:
         for row, words in _drawn(ask, question, language, source, place, entropy):
             rows.append(row)
             ids[row["id"]] = words
+    if not rows:
+        raise UserError(
+            "Nothing of the question is left.",
+            where="`steps`",
+            got=", ".join(map(str, ask["steps"] or ())),
+            fix="leave `steps` out, or name another model",
+        )
     _paired(rows, ids, language)
     facts: Facts = {}
     told = [] if question.more is None else list(question.more(ask, language, rows, ids, facts))
@@ -423,22 +433,16 @@ def _drawn(
     from strop.draw import sample_cells
 
     model, name = model_of(ask, source)
-    asked = [question.cells[k] for k in question.smoke] if ask.smoke else question.cells
-    cells = [
-        _settled(one, model, language)
-        for one in asked
-        if ask["steps"] is None or one.get("steps") in ask["steps"]
-        if source in one.get("models", (source,))
-        if (one.get("name") == "autoregressive") == (model.mask_id is None)
-    ]
+    cells = [_settled(one, model, language) for one in _asked_of(ask, question, model, source)]
     specs = [SamplerSpec(**cell) for cell in cells]
+    folder = name if name in NAMES else OWN[place]
     pools = sample_cells(
         model,
         specs,
         n=ask["n"],
         seed=ask["seed"],
         canvases=canvases_of_language(model, language),
-        out=(ask["pools"] or ask.out) / (name if name in NAMES else OWN[place]),
+        out=(ask["pools"] or ask.out) / folder,
         grow=True,
         force=bool(ask["force"]),
         progress=ask.progress,
@@ -450,7 +454,29 @@ def _drawn(
         words = words.clip(max=language.mask_id)
         row = _row(name, cell, spec, words, language, entropy)
         row |= {"calls": float(pool.nfe.mean()), "foreign": foreign, "id": pool.spec.id}
+        row |= {"source": source, "folder": folder}
         yield row, words
+
+
+def _asked_of(ask: Ask, question: TruthQuestion, model: Model, source: str) -> list[Cell]:
+    """The settings that a model is sampled with; of a smoke run a few."""
+    mine = [
+        one
+        for one in question.cells
+        if source in one.get("models", (source,))
+        if (one.get("name") == "autoregressive") == (model.mask_id is None)
+    ]
+    if not mine:
+        raise UserError(
+            f"The question {ask['question']!r} asks nothing of such a model.",
+            where=source,
+            got="a causal model" if model.mask_id is None else "a model that fills masks",
+            expected=", ".join(question.models),
+        )
+    few = [question.cells[k] for k in question.smoke]
+    if ask.smoke:
+        mine = [one for one in mine if one in few] or mine[:2]
+    return [one for one in mine if ask["steps"] is None or one.get("steps") in ask["steps"]]
 
 
 def _settled(cell: Cell, model: Model, language: Language) -> Cell:
@@ -543,6 +569,8 @@ def _check(ask: Ask) -> None:
             got=str(len(ask.sources)),
             expected=f"at most {len(OWN)}",
         )
+    if len(set(ask.sources)) < len(ask.sources):
+        raise UserError("A model is named twice.", where="`checkpoint`", got=", ".join(ask.sources))
     for source in ask.sources:
         if source not in NAMES and ":" not in source and "/" not in source:
             raise UserError(

@@ -2,10 +2,22 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from strop.figures import BLUE, COLUMN, GREEN, GREY, ORANGE, PALETTE, PURPLE, errors, tidy
+from strop.figures import (
+    BLUE,
+    COLUMN,
+    GREEN,
+    GREY,
+    ORANGE,
+    PALETTE,
+    PURPLE,
+    errors,
+    grouped,
+    tidy,
+)
 from strop.verbs.verb import Result
 
 if TYPE_CHECKING:
@@ -22,64 +34,83 @@ def draw(result: Result) -> Figure:
     question = result.asked.get("question")
     kinds = {"proxies": _ranks, "compare": _verdicts, "bound": _bounds}
     figure = Figure(figsize=(2 * COLUMN, 3.6), layout="constrained")
-    kinds.get(str(question), _scatter)(figure, result)
+    figure.suptitle(result.table.title, fontsize=8)
+    kinds.get(str(question), _settings)(figure, result)
     return figure
 
 
-def _scatter(figure: Figure, result: Result) -> None:
-    """Violations against modes: to the right and down is better; one colour a model.
+LEAST = 0.01
+"""Fewer violations than these are drawn here, open: the axis has no zero."""
+LANE, GAP = 0.11, 0.07
+"""Inches that a row takes, and those between settings."""
 
-    A line joins the temperatures of one sampler, or its steps where there is one temperature.
-    """
-    rows, axes = list(result.table.rows), figure.subplots()
+
+def _settings(figure: Figure, result: Result) -> None:
+    """Every setting's violations and, beside them, modes; one colour a model."""
+    rows = list(result.table.rows)
     models = list(dict.fromkeys(row["model"] for row in rows))
-    alone = len({str(row["temperature"]) for row in rows}) == 1
-    for row in rows:
-        colour = COLOURS[models.index(row["model"]) % len(COLOURS)]
-        x, y = row["modes"], row["violations"]
-        look: dict[str, Any] = {"fmt": "o", "ms": 3, "capsize": 1.5, "lw": 0.7, "color": colour}
-        at = (x.value, max(y.value, 0.01))
-        axes.errorbar(*at, yerr=errors([y]), xerr=errors([x]), **look)
-    for model in models:
-        colour = COLOURS[models.index(model) % len(COLOURS)]
-        axes.plot([], [], "o", ms=3, color=colour, label=model)
-        lines: dict[Any, list[Any]] = {}
-        for row in rows:
-            if row["model"] == model and "/" not in str(row["temperature"]):
-                lines.setdefault((row["kind"], None if alone else row["steps"]), []).append(row)
-        for line in lines.values():
-            ends = [(one["modes"].value, max(one["violations"].value, 0.01)) for one in line]
-            axes.plot(*zip(*ends, strict=True), color=colour, lw=0.6, alpha=0.5)
-    true = result.facts["true_modes"]
-    axes.axvline(true, color="black", lw=0.7, ls=":", label="modes of the law")
-    axes.set(xlabel="effective modes", ylabel="violations per text", yscale="log")
-    figure.legend(fontsize=6, loc="outside right upper")
-    tidy(axes)
-    _label(figure, axes, rows)
+    by_setting = grouped(rows, "setting").values()
+    tall = sum(LANE * len(mine) + GAP for mine in by_setting)
+    figure.set_size_inches(2 * COLUMN, tall + 1.1)
+    left, right = figure.subplots(1, 2, sharey=True)
+    place, ticks = 0.0, {}
+    for number, mine in enumerate(by_setting):
+        ends = place - GAP / 2, place + LANE * len(mine) + GAP / 2
+        if number % 2 == 0:
+            for axes in (left, right):
+                axes.axhspan(*ends, color="0.94", lw=0, zorder=0)
+        ticks[(ends[0] + ends[1]) / 2] = _short(mine[0])
+        for row in mine:
+            colour = COLOURS[models.index(row["model"]) % len(COLOURS)]
+            _dots(left, right, row, place + LANE / 2, colour)
+            place += LANE
+        place += GAP
+    for model, colour in zip(models, COLOURS, strict=False):
+        left.plot([], [], "o", ms=3, color=colour, label=model)
+    right.axvline(result.facts["true_modes"], color="black", lw=0.7, ls=":")
+    right.plot([], [], color="black", lw=0.7, ls=":", label="modes of the language")
+    left.set_yticks(list(ticks), list(ticks.values()), fontsize=6)
+    left.set(ylim=(place - GAP / 2, -GAP / 2), xscale="log", xlabel="wrong words a text")
+    left.xaxis.set_major_formatter("{x:g}")
+    right.set(xlim=(0, None), xlabel="effective modes")
+    figure.legend(fontsize=6, loc="outside lower center", ncols=len(models) + 1)
+    for axes in (left, right):
+        tidy(axes)
+        axes.tick_params(axis="y", length=0)
 
 
-def _label(figure: Figure, axes: Axes, rows: Sequence[Mapping[str, Any]]) -> None:
-    """Every point's setting beside it, above or below so that no two labels lie on each other."""
-    figure.draw_without_rendering()  # now points have their places
-    taken: list[tuple[float, float, float]] = []
-    for row in rows:
-        at, words = (row["modes"].value, max(row["violations"].value, 0.01)), _short(row)
-        x, y = axes.transData.transform(at) * 72 / figure.dpi
-        wide, up = 2.6 * len(words), 2.0
-        for up in (2, -7, 8, -13, 14, -19, 20, -25, 26):
-            if not any(x < r and left < x + wide and abs(y + up - h) < 6 for left, r, h in taken):
-                break
-        taken.append((x, x + wide, y + up))
-        axes.annotate(words, at, (3, up), textcoords="offset points", fontsize=5)
+def _dots(left: Axes, right: Axes, row: Mapping[str, Any], y: float, colour: str) -> None:
+    look: dict[str, Any] = {"fmt": "o", "ms": 3, "capsize": 1.5, "lw": 0.8, "color": colour}
+    wrong, modes = row["violations"], row["modes"]
+    right.errorbar(modes.value, y, xerr=errors([modes]), **look)
+    if wrong.value < LEAST:
+        left.plot(LEAST, y, "o", ms=3, mfc="white", color=colour)
+    else:
+        reach = wrong.value - max(wrong.low, LEAST / 2), wrong.high - wrong.value
+        left.errorbar(wrong.value, y, xerr=[[reach[0]], [reach[1]]], **look)
+
+
+DROPPED = ("tau=1", "float64", "block_length=0", "blockwise")
+WORDS = {
+    "autoregressive M=0": "left to right",
+    "M=96 score=entropy commit=entropy-bound entropy_bound=": "entropy bound ",
+    "score=confidence": "most confident first",
+    "score=entropy": "least entropy first",
+    "score=margin": "largest margin first",
+    "score=random": "random order",
+    "block_length=32": "blocks of 32",
+    "tau=": "temperature ",
+}
+"""What a figure says in place of a label's words, in this order."""
 
 
 def _short(row: Mapping[str, Any]) -> str:
-    words = row["setting"].removeprefix("blockwise ")
-    for word in (" float64", "block_length=0", "commit=entropy-bound", "tau=1 ", "score="):
-        words = words.replace(word, "")
-    if row["sampler"].get("settings", {}).get("block_length"):
-        words += " in blocks"
-    return " ".join(words.removesuffix("tau=1").split())
+    words = " ".join(word for word in row["setting"].split() if word not in DROPPED)
+    if row["sampler"].get("settings", {}).get("block_length") and "block_length" not in words:
+        words += f" block_length={row['sampler']['settings']['block_length']}"
+    for word, plain in WORDS.items():
+        words = words.replace(word, plain)
+    return re.sub(r"M=(\d+)", r"\1 steps", words)
 
 
 def _ranks(figure: Figure, result: Result) -> None:
@@ -100,12 +131,18 @@ def _ranks(figure: Figure, result: Result) -> None:
     tidy(axes)
 
 
+DASHES: tuple[Any, ...] = ("-", (0, (4, 1.6)), (0, (1, 1.4)))
+"""One a number of steps."""
+
+
 def _bounds(figure: Figure, result: Result) -> None:
     """The bound over temperatures, beside the overlap with the law of the modes."""
     rows = list(result.table.rows)
     left, right = figure.subplots(1, 2)
-    lines = dict.fromkeys((row["model"], row["steps"]) for row in rows)
-    for (model, steps), colour in zip(lines, COLOURS, strict=False):
+    models = list(dict.fromkeys(row["model"] for row in rows))
+    budgets = list(dict.fromkeys(row["steps"] for row in rows))
+    for model, steps in dict.fromkeys((row["model"], row["steps"]) for row in rows):
+        colour, dashes = COLOURS[models.index(model)], DASHES[budgets.index(steps) % len(DASHES)]
         mine = [row for row in rows if (row["model"], row["steps"]) == (model, steps)]
         mine.sort(key=lambda row: row["temperature"])
         taus = [row["temperature"] for row in mine]
@@ -115,7 +152,7 @@ def _bounds(figure: Figure, result: Result) -> None:
             best = side(values)
             shown = [one - best if axes is left else one / max(best, 1e-12) for one in values]
             label = f"{model}, M = {steps}" if axes is left else None
-            axes.plot(taus, shown, "o-", ms=3, lw=0.8, color=colour, label=label)
+            axes.plot(taus, shown, "o", ls=dashes, ms=3, lw=0.9, color=colour, label=label)
     left.set(xlabel="temperature", ylabel="m-path bound above its least, nats")
     right.set(xlabel="temperature", ylabel="soft overlap, of its largest")
     figure.legend(fontsize=6, loc="outside lower center", ncols=3)
@@ -131,7 +168,7 @@ def _verdicts(figure: Figure, result: Result) -> None:
     from matplotlib.patches import Rectangle
 
     rows, axes = list(result.table.rows), figure.subplots()
-    figure.set_size_inches(2 * COLUMN, 5)
+    figure.set_size_inches(2 * COLUMN, 5.2)
     names = [f"{row['model']}, {_short(row)}" for row in rows]
     for pair in result.facts["pairs"]:
         at = (pair["a"], -pair["b"])

@@ -41,6 +41,7 @@ NAMES = (*MODELS, *TRAINED)
 
 def model_of(ask: Ask, source: str) -> tuple[Model, str]:
     """A model by its name here, or any checkpoint; and its name."""
+    from strop.assets import EMBEDDED, embedded_names
     from strop.denoisers import load_model
 
     device = ask.engine.at_home(ask["device"])
@@ -48,9 +49,26 @@ def model_of(ask: Ask, source: str) -> tuple[Model, str]:
         load = {"language": ask["language"], **MODELS[source]}
         return load_model("embedded:perfect", device=device, load=load), source
     if source in TRAINED:
-        return load_model(f"embedded:{ask['language']}{TRAINED[source]}", device=device), source
-    name = source.rpartition(":")[2].rstrip("/").rpartition("/")[2]
-    return load_model(source, device=device, dtype=ask["dtype"]), name
+        own = ask["language"] + TRAINED[source]
+        if own not in embedded_names():
+            raise UserError(
+                "No such model of this language ships.",
+                where=f"the model {source!r}",
+                got=ask["language"],
+                fix="take even or skewed, or name a checkpoint that was trained on it by its path",
+            )
+        return load_model(EMBEDDED + own, device=device), source
+    return load_model(source, device=device, dtype=ask["dtype"]), name_of(ask, source)
+
+
+def name_of(ask: Ask, source: str) -> str:
+    """The end of a checkpoint's path, as far as it tells those that were named apart."""
+
+    def end(path: str) -> str:
+        return path.rpartition(":")[2].rstrip("/").rpartition("/")[2]
+
+    alike = [one for one in ask.sources if end(one) == end(source)]
+    return end(source) if len(alike) < 2 else source
 
 
 def canvases_of_language(model: Model, language: Language) -> Canvases | None:
@@ -173,7 +191,8 @@ def bounds(
         2 if ask.smoke else 16,
     )
     for name in dict.fromkeys(row["model"] for row in rows):
-        model = after_prompt(model_of(ask, name)[0], language)
+        source = next(row["source"] for row in rows if row["model"] == name)
+        model = after_prompt(model_of(ask, source)[0], language)
         for m in dict.fromkeys(row["steps"] for row in rows):
             mine = [row for row in rows if (row["model"], row["steps"]) == (name, m)]
             taus, masses = (
@@ -439,6 +458,13 @@ def verdicts(
     from strop.comparing.diversity import held_out_diversity
     from strop.measure.guard import guard
 
+    if len(rows) < 2:
+        raise UserError(
+            "One generator makes no pair.",
+            where="`checkpoint`",
+            got=rows[0]["model"],
+            fix="name another model beside it",
+        )
     held = guard(language.length, language.draw(2048, seed=5), source="exact texts")
     sides = [_side(ask, language, row) for row in rows]
     assert held.pairs is not None
@@ -472,7 +498,7 @@ def _side(ask: Ask, language: Language, row: Row) -> tuple[Any, Any]:
     from strop.measure.entropy import entropy
     from strop.verbs.points import TEMPERATURES
 
-    model, name = model_of(ask, row["model"])
+    model, _ = model_of(ask, row["source"])
     samples, n = [], max(ask["n"] // 8, 8)
     published = np.zeros((0, 0), np.int64)
     for tau in TEMPERATURES:
@@ -482,7 +508,7 @@ def _side(ask: Ask, language: Language, row: Row) -> tuple[Any, Any]:
             n=n,
             seed=seed_of(ask["seed"], tau),
             canvases=canvases_of_language(model, language),
-            out=(ask["pools"] or ask.out) / name,
+            out=(ask["pools"] or ask.out) / row["folder"],
             grow=True,
         )
         words = pool.ids[:, : language.length].clip(max=language.mask_id)
