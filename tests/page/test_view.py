@@ -15,6 +15,7 @@ import time
 from collections import Counter
 from pathlib import Path
 from typing import Any
+from urllib.request import urlopen
 
 import numpy as np
 import pytest
@@ -743,6 +744,32 @@ def test_wrong_input_is_refused_in_words(
     monkeypatch.setitem(sys.modules, "uvicorn", None)
     assert run(["view", "run", "--no-open"]) == 1
     assert "pip install 'strop[view]'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("ends", [signal.SIGINT, signal.SIGTERM])
+def test_it_ends_by_a_signal_without_a_word_also_while_a_page_is_open(
+    kept: Path, ends: signal.Signals
+) -> None:
+    command = [sys.executable, "-m", "strop", "view", str(kept), "--no-open"]
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+    ) as view:  # fmt: skip
+        try:
+            assert view.stdout is not None
+            address = view.stdout.readline().strip()
+            with urlopen(f"{address}0/events", timeout=60) as events:
+                assert events.readline().startswith(b"event: ")
+                view.send_signal(ends)
+                while events.readline():  # what was sent before, and then the end
+                    pass
+            out, err = view.communicate(timeout=60)
+        finally:
+            view.kill()
+    assert (view.returncode, out) == (0, "")
+    assert err.strip().splitlines() == [
+        "this page is for this machine alone; Ctrl-C ends it, and disturbs no run"
+    ]
 
 
 def test_a_directory_of_runs_stands_for_what_lies_in_it(tmp_path: Path) -> None:
