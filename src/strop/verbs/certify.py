@@ -138,7 +138,8 @@ def _card(table: paper.PaperTable) -> Published:
             where=table.id,
             got=wrong,
             expected="rows of perplexities from 1 and entropies from 0, each cell once, errors "
-            "above 0, steps from 1, temperatures from 0, float64 or float32; whole numbers above 0 for outputs, length, parameters; words for the rest",
+            "above 0, steps from 1, temperatures from 0, float64 or float32; whole numbers above 0 "
+            "for outputs, length, parameters; words for the rest",
         )
     facts = {
         k: told[k] for k in ("sha256", "weights", "parameters", "evaluator_sha256") if k in told
