@@ -293,6 +293,7 @@ QUESTIONS: dict[str, TruthQuestion] = {
             *swept((64,), (1.0, 0.8)),
             *swept((256,), (1.0,)),
             *swept((1024,), (1.0, 0.8), models=CHEAP),
+            *swept((WORDS,), (1.0, 0.8), **ORDER, score="random", models=CHEAP),
             *FROM_LEFT,
         ),
         _headline,
