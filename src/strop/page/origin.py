@@ -15,6 +15,7 @@ from typing import Any
 
 from strop.errors import UserError
 from strop.records.record import SAMPLERS, default_sampler
+from strop.spec.value import Cooling
 from strop.store import Mark, read_mark
 from strop.store.documents import RESULT, parsed
 from strop.verbs.calls import record_of
@@ -151,7 +152,7 @@ def _task(path: Path, mark: Mark) -> list[Any]:
     runs = [read_mark(path / one["label"]) for one in entrants]
     samplers = [one for run in runs if run is not None for one in run.asked["samplers"]]
     if samplers:
-        asked["temperature"] = sorted({one["temperature"] for one in samplers})
+        asked["temperature"] = sorted({one["temperature"] for one in samplers}, key=Cooling.of)
     flags = _flags(_record("task"), asked)
     sources = [one["source"] for one in entrants]
     return ["strop", "task", "run", mark.asked["task"], *sources, *flags, "-o", path]

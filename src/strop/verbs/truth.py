@@ -244,7 +244,8 @@ def _precisions(rows: Rows) -> Iterable[str]:
     for row in rows:
         rare = ", ".join(f"{k}: {v}" for k, v in row.get("rare", {}).items())
         yield (
-            f"{row['setting']}: {row['violations']:.2f} violations, modes {row['modes'].value:.1f}"
+            f"{row['model']}, {row['setting']}: {row['violations']:.2f} violations, modes "
+            f"{row['modes'].value:.1f}"
             + (f"; rare words a text, {rare}" if rare else "")
         )
 
