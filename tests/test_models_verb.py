@@ -160,16 +160,21 @@ def test_rows_are_joined_as_the_training_code_does(tmp_path: Path, capsys) -> No
     assert told["sha256"] == rows.sha256
     plain = tmp_path / "plain.txt"
     plain.write_text("\n<|endoftext|>\n".join(said))
-    assert (
-        run([*words[:3], "--texts", str(plain), "--length", "8", "-n", "1", "-o", str(file)]) == 0
-    )
-    assert read_rows(file, model, length=8, most=9).ids.shape == (1, 8)
+    again = [*words[:3], "--texts", str(plain), "--length", "8", "-n", "1", "-o"]
+    for taken in (file, plain, tmp_path):
+        kept = None if taken == tmp_path else taken.read_bytes()
+        assert run([*again, str(taken)]) == 1
+        assert "something at this place already" in capsys.readouterr().err
+        assert kept is None or taken.read_bytes() == kept
+    other = tmp_path / "other.jsonl"
+    assert run([*again, str(other)]) == 0
+    assert read_rows(other, model, length=8, most=9).ids.shape == (1, 8)
 
 
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        ((), "texts or from a dataset"),
+        ((), "say --texts FILE, or --dataset NAME"),
         (("--length", "2", "--texts"), "both sides"),
         (("--length", "100", "--texts"), "do not fill one row"),
         (("--texts",), "holds no text"),

@@ -145,18 +145,23 @@ def test_answers_are_those_that_were_graded(tasks: Path) -> None:
     told = task_answers(tasks)
     assert told is not None
     found = results(tasks)
-    assert [one["n"] for one in told["settings"]] == [8, 8]
+    assert [one["n"] for one in told["settings"]] == [8, 24]  # greedy once, else three seeds
     wrong = 0
     for setting, one in zip(found.settings, told["settings"], strict=True):
-        for answer, row in zip(setting.answered(), one["rows"], strict=True):
+        answers = [(seed, answer) for seed in setting.seeds for answer in setting.answered(seed)]
+        for (seed, answer), row in zip(answers, one["rows"], strict=True):
             assert row["response"] == answer.response
+            assert row["seed"] == (seed if len(setting.seeds) > 1 else None)
             assert row["answers"] == answer.answers
             assert row["outcomes"] == answer.outcomes
             problem = told["problems"][row["id"]]
             assert problem["question"] == answer.item.question
             assert problem["expected"] == answer.item.case["answer"]
             wrong += not answer.passed("last")
-    assert 0 < wrong < 16  # else the test of "wrong only" would show nothing
+    assert 0 < wrong < 32  # else the test of "wrong only" would show nothing
+    few = task_answers(tasks, most=10)
+    assert few is not None
+    assert [(one["n"], len(one["rows"])) for one in few["settings"]] == [(8, 8), (24, 10)]
 
 
 # ---------------------------------------------------------------------------- in a browser
@@ -308,7 +313,9 @@ def test_answers_by_keyboard_alone(browser: Any, tasks: Path, tmp_path: Path) ->
     page.get_by_label("Setting", exact=True).focus()
     press("ArrowDown")  # the second setting, by its select
     rows = told["settings"][1]["rows"]
-    wrong = [row["id"] for row in rows if row["outcomes"]["last"] != "passed"]
+    wrong = [
+        f"{row['id']}, seed {row['seed']}" for row in rows if row["outcomes"]["last"] != "passed"
+    ]
     assert len(wrong) > 1
     while not focused(page):
         press("Tab")
@@ -332,10 +339,14 @@ def test_answers_wrong_only_and_search(browser: Any, tasks: Path, tmp_path: Path
     watched = opened(browser, gather([tasks]), tmp_path / "page.html")
     page, found = watched.page, results(tasks)
     page.wait_for_selector(".answer")
-    wrong = [one for one in found.settings[1].answered() if not one.passed("last")]
+    answers = [one for seed in range(3) for one in found.settings[1].answered(seed)]
+    wrong = [one for one in answers if not one.passed("last")]
     part = page.locator("#answers")
     part.get_by_label("Setting").select_option("1")
     part.get_by_label("Show", exact=True).select_option("wrong")
+    assert f"{len(wrong)} of 24 responses" in part.locator(".status").inner_text()
+    while page.locator("#answers .more-of-list").is_visible():
+        page.locator("#answers .more-of-list").click()
     assert page.locator(".answer").count() == len(wrong)
     assert page.locator(".answer h3").first.inner_text().startswith("✗ ")
     assert f"expected\n{wrong[0].item.case['answer']}" in page.locator(".answer").first.inner_text()

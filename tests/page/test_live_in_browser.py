@@ -72,6 +72,32 @@ def test_outputs_are_fetched_a_few_at_a_time(opened: Watched, drawn: Run) -> Non
     opened.settled("Left: 20 of 20")
 
 
+def test_filters_hold_for_outputs_that_are_not_shown_yet(opened: Watched, drawn: Run) -> None:
+    page, (left, right) = opened.page, (texts(drawn, 0), texts(drawn, 1))
+    differ = [i for i in range(20) if left[i] != right[i]]
+    again = [one for one in left if repeats(one, 3)]
+    assert len(differ) > 6
+    assert 0 < len(again) < 20
+    page.select_option("#only", "different")
+    opened.settled(f"Left: {len(differ)} of 20 outputs. Right: {len(differ)} of 20.")
+    page.click("#more")
+    page.wait_for_function("() => document.querySelectorAll('#pairs article.b').length > 6")
+    assert opened.texts("a") == [left[i] for i in differ[:12]]
+    assert opened.texts("b") == [right[i] for i in differ[:12]]
+    page.select_option("#run", "3")
+    page.select_option("#only", "repeats")
+    opened.settled(f"Left: {len(again)} of 20")
+    assert opened.texts("a") == again[:6]
+    page.select_option("#only", "all")
+    opened.settled("Left: 20 of 20")
+
+
+def repeats(text: str, length: int) -> bool:
+    words = text.split()
+    runs = [tuple(words[i : i + length]) for i in range(len(words) - length + 1)]
+    return len(set(runs)) < len(runs)
+
+
 def test_ratings_by_key_last(opened: Watched, drawn: Run) -> None:
     page, cell = opened.page, drawn.cells()[0].id
     card = page.locator("#pairs article.a").nth(1)

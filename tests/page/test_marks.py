@@ -14,7 +14,7 @@ from synthetic import CORNERS, report
 from strop.figures import COLUMN, STYLE, errors, panels
 from strop.page.figures import drawings
 from strop.page.marks import Chart, chart
-from strop.page.svg import as_file, inline
+from strop.page.svg import as_file, inline, mended
 from strop.stats.interval import Interval
 
 
@@ -43,7 +43,7 @@ def test_markers_bars_of_intervals_and_labels() -> None:
         ("another", 1, 6, None, None),
         ("another", 2, 7, None, None),
     ]
-    assert told.words(told.marks[0]) == "a model: loss 3.000 [2.00, 5.00], steps 1.000"
+    assert told.words(told.marks[0]) == "a model: loss 3.000 [2.00, 5.00], steps 1"
     (panel,) = told.panels
     assert (panel.title, panel.labels, panel.log) == ("a title", ("steps", "loss"), (True, False))
     # Places are where the picture has them: a pixel of the saved figure has the marker's colour.
@@ -89,6 +89,25 @@ def test_bars_categories_scatter_and_names_of_a_legend() -> None:
         ("a point", "", 1.0),
     ]
     assert told.words(told.marks[0]) == "bars: value 2.000, lower"
+
+
+def test_a_band_is_the_interval_of_its_line() -> None:
+    figure = Figure()
+    axes = figure.subplots()
+    axes.plot([250, 500, 750], [3.0, 2.0, 1.5], "o-", color="#102030", label="held out")
+    axes.plot([250, 750], [2.9, 1.4], "o-", color="#302010", label="another colour")
+    axes.fill_between([250, 500], [2.5, 1.5], [3.25, 2.5], color="#102030", alpha=0.2)
+    axes.set(xlabel="step", ylabel="loss")
+    axes.legend()
+    figure.draw_without_rendering()
+    found = chart(figure)
+    assert [found.words(one) for one in found.marks] == [
+        "held out: loss 3.000 [2.50, 3.25], step 250",
+        "held out: loss 2.000 [1.50, 2.50], step 500",
+        "held out: loss 1.500, step 750",
+        "another colour: loss 2.900, step 250",
+        "another colour: loss 1.400, step 750",
+    ]
 
 
 def test_what_cannot_be_seen_is_no_mark() -> None:
@@ -144,3 +163,16 @@ def test_the_second_figure_of_a_group_has_the_same_picture_without_the_legend() 
     assert 'viewBox="0 0 ' in whole
     assert 'viewBox="0 0 ' not in bare
     assert all(legend.get_visible() for legend in drawing.figure.legends)
+
+
+def test_a_formula_in_one_line_of_two_is_kept_and_a_broken_one_is_plain(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """matplotlib reads line by line; a line break in what is checked would be a missing glyph."""
+    figure = Figure()
+    kept = figure.text(0, 0, "$c(a)$ at 1,\nnats")
+    broken = figure.text(0, 1, "$\\nothing{$\nof $5")
+    with caplog.at_level("WARNING"):
+        mended(figure, str)
+    assert (kept.get_parse_math(), broken.get_parse_math()) == (True, False)
+    assert caplog.text == ""

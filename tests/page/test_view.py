@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import shlex
+import shutil
 import signal
 import subprocess
 import sys
@@ -25,10 +27,13 @@ from strop.groupeval.inputs import read_inputs
 from strop.measure.frame import Measured, read_run
 from strop.page import gather, render
 from strop.page.data import Shown
+from strop.page.live import paged as paged_module
 from strop.page.live.command import _folders
 from strop.page.live.paged import LONGEST, MOST, Paged, Wish
 from strop.page.live.watch import WatchedFolder, locked_files, walk
-from strop.store import Cell, Run
+from strop.page.origin import command_of
+from strop.spec import SamplerSpec
+from strop.store import Cell, Mark, Run, read_mark
 from strop.training.curve import METRICS
 
 pytest.importorskip("starlette")
@@ -592,10 +597,61 @@ def test_the_command_that_continues_is_what_was_asked(tmp_path: Path) -> None:
     assert "--seed 7" in command
     assert command.endswith(f"-o '{out}'")
     before = {file: file.stat().st_mtime_ns for file in out.rglob("*.parquet")}
-    import shlex
-
     assert run(shlex.split(command)[1:]) == 0  # it continues: there is nothing to draw
     assert {file: file.stat().st_mtime_ns for file in out.rglob("*.parquet")} == before
+
+
+def test_the_command_of_a_task_run_draws_nothing_new(tmp_path: Path) -> None:
+    out = tmp_path / "sums"
+    words = ["task", "run", "sums", "embedded:sums", "--limit", "2", "--seeds", "2"]
+    asked = [*words, "--temperature", "0,1", "--steps", "2,4", "-o", str(out)]
+    assert run(asked) == 0
+    mark = read_mark(out)
+    assert mark is not None
+    whole = command_of(out, mark)
+    assert whole == (
+        "strop task run sums embedded:sums --temperature 0.0,1.0 --seeds 2 --limit 2 --steps 2,4 "
+        f"--length 24 -o {out}"
+    )
+    cells = sorted((out / "sums" / "cells").iterdir())
+    assert len(cells) == 6  # two numbers of steps, greedy once and otherwise under two seeds
+    before = {file: file.stat().st_mtime_ns for file in out.rglob("outputs.parquet")}
+    shutil.rmtree(cells[-1])  # as if it had not been begun
+    assert command_of(out, mark) == whole
+    assert run(shlex.split(whole)[1:]) == 0
+    after = {file: file.stat().st_mtime_ns for file in out.rglob("outputs.parquet")}
+    assert after.keys() == before.keys()
+    assert {file for file in after if after[file] != before[file]} == {
+        cells[-1] / "outputs.parquet"
+    }
+
+
+@pytest.mark.parametrize("finished", [False, True])
+def test_the_command_of_an_audit_has_its_axes(tmp_path: Path, finished: bool) -> None:
+    settings = [
+        SamplerSpec(steps=steps, temperature=tau).model_dump(mode="json")
+        for steps in (4, 8)
+        for tau in (1.0, 0.8)
+    ]
+    asked = {"checkpoint": "embedded:tales", "samplers": settings, "n": 16, "seed": 0}
+    asked |= {"weights": {"family": "mdlm", "shape": {"length": 128}}, "length": 128}
+    if finished:  # the result knows more of what was asked than the mark
+        axis = {"temperature": [1.0, 0.8], "precision": ["float64"]}
+        told = {
+            "steps": [4, 8],
+            "n": [16],
+            "fresh_n": [8],
+            "axis": axis,
+            "evaluator": {"name": "x"},
+        }
+        (tmp_path / "result.json").write_text(json.dumps({"asked": told}))
+    found = command_of(tmp_path, Mark("audit", "audit", asked, ()))
+    fresh = " --fresh-n 8" if finished else ""
+    axes = "--axis temperature=1.0,0.8 --axis precision=float64"
+    assert found == f"strop audit embedded:tales --steps 4,8 -n 16{fresh} {axes} -o {tmp_path}"
+    if not finished:  # these samplers are no combinations of anything: no command draws them
+        asked["samplers"] = settings[:3]
+        assert command_of(tmp_path, Mark("audit", "audit", asked, ())) is None
 
 
 def test_losses_are_told_as_they_come(tmp_path: Path) -> None:
@@ -618,10 +674,6 @@ def test_losses_are_told_as_they_come(tmp_path: Path) -> None:
     (path / METRICS).write_text(content + '{"kind": "train", "st')
     folder = watched(path)
     folder.look(set())
-    assert folder.details()["training"] == [
-        {"kind": "train", "step": 10, "loss": 4.0},
-        {"kind": "held_out", "step": 10, "loss": 2.5, "low": 2.0, "high": 3.0},
-    ]
     state = folder.state()
     assert (state["done"], state["asked"], state["unit"]) == (10, 100, "steps")
     assert state["command"] == f"strop train {path} -o {path}"
@@ -629,6 +681,9 @@ def test_losses_are_told_as_they_come(tmp_path: Path) -> None:
     assert "After 10 steps held-out text has at most 2.5000 [2.0000, 3.0000] nats" in page
     assert "10 of 100 steps are done" in page
     assert str(path) not in page
+    (path / METRICS).write_text(json.dumps(lines[0]) + "\n")
+    page = render(gather([path]), live=Viewer([path]).about((0,))).html
+    assert "The training loss is 4.0000 nats per token." in page
 
 
 def test_judges_are_told_with_their_failures(tmp_path: Path) -> None:
@@ -684,7 +739,7 @@ def test_wrong_input_is_refused_in_words(
         taken.listen()
         port = taken.getsockname()[1]
         assert run(["view", "run", "--port", str(port), "--no-open"]) == 1
-        assert "The port cannot be had" in capsys.readouterr().err
+        assert "This port cannot be used" in capsys.readouterr().err
     monkeypatch.setitem(sys.modules, "uvicorn", None)
     assert run(["view", "run", "--no-open"]) == 1
     assert "pip install 'strop[view]'" in capsys.readouterr().err
@@ -701,11 +756,64 @@ def test_a_directory_of_runs_stands_for_what_lies_in_it(tmp_path: Path) -> None:
     assert _folders((str(judged), named[1])) == [judged, tmp_path / "runs/a"]
 
 
+def paged_of(path: Path, texts: list[str], *, as_ids: bool = False, **changes: Any) -> Paged:
+    cell = cell_of(path, texts, **changes)
+    cell_numbers = Measured(cell.spec, cell.path, len(texts), None, ())
+    return Paged(cell, Shown(cell_numbers, "one", {}, as_ids=as_ids), [])
+
+
+def test_repeats_are_found_among_all_outputs(tmp_path: Path) -> None:
+    """By the page's own words: what JavaScript calls white space, and runs that overlap."""
+    texts = [
+        "a b c d a b c d",
+        "a a a a a",
+        "a b c a b x",
+        "a\ufeffb\u2003c a\tb\u3000c",
+        "",
+        "a b",
+    ]
+    texts += ["a\u0085b c a\u0085b c"]  # no white space there: two words that occur twice
+    paged = paged_of(tmp_path / "run", texts)
+    for length, wanted in ((4, [0, 1]), (3, [0, 1, 3]), (2, [0, 1, 2, 3, 6]), (0, list(range(7)))):
+        page = paged.page(Wish(repeats=length))
+        assert [row[0] for row in page["rows"]] == wanted, length
+        assert (page["kept"], page["held"]) == (len(wanted), 7)
+    both = paged.page(Wish(repeats=2, search="D A"))
+    assert [row[0] for row in both["rows"]] == [0]
+    assert paged.page(Wish(repeats=2, after=1, count=2))["next"] == 3
+
+
+def test_pairs_that_differ_are_found_among_all_outputs(tmp_path: Path) -> None:
+    left = paged_of(tmp_path / "run", [f"text {i % 3}" for i in range(200)])
+    right = paged_of(tmp_path / "run", [f"text {i % 3 % 2}" for i in range(150)], temperature=0.5)
+    wanted = [i for i in range(150) if i % 3 == 2]  # only where both have an output
+    for one, other in ((left, right), (right, left)):
+        page = one.page(Wish(count=64), other)
+        assert [row[0] for row in page["rows"]] == wanted
+        assert page["kept"] == len(wanted)
+    assert left.page(Wish(), left)["kept"] == 0
+    rows = [output(i, [1, 2, 3, 4], text="another") for i in range(150, 155)]
+    Cell.open(tmp_path / "run" / "cells" / cell_spec(4, temperature=0.5).id).add(rows)
+    assert left.page(Wish(), right)["kept"] == len(wanted) + 5
+
+
+def test_a_search_that_takes_too_long_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    paged = paged_of(tmp_path / "run", ["a b a b"] * 3)
+    other = paged_of(tmp_path / "run", ["c"] * 3, temperature=0.5)
+    monkeypatch.setattr(paged_module, "SECONDS", -1.0)
+    for page in (
+        paged.page(Wish(search="a")),
+        paged.page(Wish(repeats=2)),
+        paged.page(Wish(), other),
+    ):
+        assert (page["kept"], page["held"]) == (None, 3)
+
+
 def test_search_in_any_case_and_script(tmp_path: Path) -> None:
     texts = ["Straße", "ÉCOLE normale", "école", "a.b*c", "A.B*C (x)", "ΣΊΣΥΦΟΣ", "none"]
-    cell = cell_of(tmp_path / "run", texts)
-    shown = Shown(Measured(cell.spec, cell.path, len(texts), None, ()), "one", {})
-    paged = Paged(cell, shown, [])
+    paged = paged_of(tmp_path / "run", texts)
     for words, wanted in (
         ("école", [1, 2]), ("ÉCOLE", [1, 2]), ("A.B*", [3, 4]), ("(X)", [4]), ("straß", [0]),
         ("σίσυφο", [5]), (".", [3, 4]), ("absent", []),

@@ -6,6 +6,7 @@ import json
 import math
 import shutil
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,9 @@ from called import Called
 from strop.assets import ROOT, embedded_path
 from strop.denoisers import load_model
 from strop.errors import UserError
+from strop.rng import derive_seed
 from strop.stats.interval import Interval
+from strop.store import Run
 from strop.verbs import certify, paper
 from strop.verbs.certify import FEW, FOLDER, chosen, published
 
@@ -68,6 +71,8 @@ def test_few_outputs_of_the_right_model_do_not_pass(call: Called, tmp_path: Path
     files = {row["what"]: row["verdict"] for row in found["tables"]["files"]["rows"]}
     assert files["SHA-256 of the weights"] == files["evaluator"] == "agrees"
     assert result(out)["counts"] == found["counts"]
+    # Fresh: a seed of its own, so that the very outputs behind a card do not certify themselves.
+    assert {cell.spec.seed for cell in Run.open(out / "run").cells()} == {derive_seed(0, "certify")}
 
 
 def test_another_temperature_is_found(call: Called, tmp_path: Path) -> None:
@@ -194,6 +199,28 @@ def test_the_public_numbers_are_those_of_the_paper() -> None:
     [duo] = published("s-sahoo/duo-distilled")
     assert duo.evaluator == "gpt2-large"
     assert len(duo.cells) == 6
+
+
+def test_what_others_published_of_a_public_checkpoint_stands_beside(
+    call: Called, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A small model against the public numbers: exit 3, and Generative Frontiers' in its cells."""
+    public = replace(published(paper.PUBLIC)[0], length=None)
+    monkeypatch.setattr(certify, "published", lambda _: [public])
+    words = ("--published", paper.PUBLIC, "--evaluator", "embedded:tales-ar", "--steps", 16)
+    out = tmp_path / "out"
+    code, *_ = call("models", "certify", SMALL, *words, "-n", 2, "-o", out)
+    assert code == 3
+    others = {
+        (row["number"], row["point"]): row["elsewhere"]
+        for row in result(out)["rows"]
+        if row["elsewhere"] is not None
+    }
+    # (1, float64), and the temperatures of the paper's corners in float64; others drew no float32.
+    assert others["perplexity", "(1, float64)"] == 328.377
+    assert others["entropy", "(1, float64)"] == 5.7948
+    assert all("float64" in point for _, point in others)
+    assert any("elsewhere: Generative Frontiers" in note for note in result(out)["notes"])
 
 
 @pytest.mark.parametrize(

@@ -185,6 +185,13 @@ def test_table_2a_has_every_printed_number_in_its_place() -> None:
             own[f"perplexity_{setting}"] = Interval(level, level / 1.1, 1.1 * level, n=128)
         rows.append({"judge": "a", **shares, **own})
     shown = study._beside_main(Result(table=Table("x", (), rows)), None, {}).rows  # type: ignore[arg-type]
+    others = {(r["number"], r["sampler"], r["steps"]): r.get("elsewhere") for r in shown}
+    assert {key: one for key, one in others.items() if one is not None} == {
+        ("perplexity", "standard", 16): 328.377,
+        ("perplexity", "standard", 64): 137.141,
+        ("H", "standard", 16): 5.7948,
+        ("H", "standard", 64): 5.6948,
+    }
     by = {(row["number"], row["sampler"], row["steps"]): row for row in shown}
     labels = {"perplexity": "perplexity", "entropy": "H", "geq": "GEQ", "ged": "GED"}
     for said in printed:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import product
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -14,7 +15,7 @@ from strop.errors import UserError
 from strop.spec import OperatingPoint, SamplerSpec
 from strop.stats.interval import Interval
 from strop.table import Table
-from strop.verbs import cross_model, posterior
+from strop.verbs import audit, cross_model, posterior
 from strop.verbs.paper import PaperTable, beside, ids, items, table, tables
 from strop.verbs.result import Result
 
@@ -248,6 +249,18 @@ def test_every_printed_cell_of_the_sweep_is_found_and_others_stand_beside_it():
     assert known[32, 1.0, "float64"] != found[32, 1.0, "float64"]["paper"]
 
 
+def test_the_sweep_has_the_twelve_budgets_and_the_printed_grids_eleven():
+    for id, last in (("sweep", 11), ("grid-small-late", 10)):
+        study, item = items()[id]
+        asked = study.ask(Path("nowhere"), ["embedded:tales"], **item.values)
+        assert audit._counts(asked) == {2**k: (128, 128) for k in range(last + 1)}
+        drawn = {
+            (p.sampler.temperature, p.sampler.precision) for p in audit._points(asked, "mdlm")[0]
+        }
+        taus = (0.8, 0.85, 0.9, 0.95, 1.0, 1.05, 1.1)
+        assert drawn == set(product(taus, ("float64", "float32")))
+
+
 def test_rows_say_whether_they_lie_within_the_noise_of_both():
     """A ratio of 1.1 is two standard errors of ours, and one and a half of both."""
     measured = Interval(110.0, 100.0, 121.0, n=128)
@@ -289,9 +302,14 @@ def test_posterior_rows_stand_beside_the_checkpoint_they_are_of():
         for steps in (2, 4, 128)
     ]
     gap = {"later": "b", "earlier": "a", "difference": level}
+    near = Interval(-0.55, -0.585, -0.515, n=512)
     facts = {
         "checkpoints": [{"name": name, "source": source} for name, source in sources],
-        "differences": [{**gap, "steps": 128, "estimator": "masked"}],
+        "differences": [
+            {**gap, "steps": 128, "estimator": "masked"},
+            {**gap, "steps": 128, "estimator": "target"},
+            {**gap, "steps": 32, "estimator": "target", "difference": near},
+        ],
         "profile": {"differences": [{**gap, "visible": "mean"}, {**gap, "visible": 0.5}]},
     }
     result = Result(more={"contrasts": Table("", (), contrasts)}, facts=facts)
@@ -309,7 +327,12 @@ def test_posterior_rows_stand_beside_the_checkpoint_they_are_of():
             assert by["0.9 minus 1", name, 4, estimator]["paper"] is None
     assert by["late minus early", "b minus a", 128, "all hidden"]["paper"].value == -0.617
     assert by["late minus early", "b minus a", None, "profile's mean"]["paper"].value == -0.674
-    assert len(shown) == 2 * 6 + 2
+    # The paper prints no ends here: its 512 sequences count as noisy as ours, and its estimator is
+    # that of one target. Of -.589 and -.55 ± .035 each, the gap is .039 and its noise .049.
+    assert by["late minus early", "b minus a", 128, "all hidden"]["within"] is None
+    assert by["late minus early", "b minus a", 128, "one target"]["within"] == "no"
+    assert by["late minus early", "b minus a", 32, "one target"]["within"] == "yes"
+    assert len(shown) == 2 * 6 + 4
     swapped = {"runs/early": "late", "runs/late": "early"}
     assert len(items()["posterior"][1].beside(result, ask, swapped).rows) == 2 * 6
 

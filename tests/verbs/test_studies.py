@@ -16,6 +16,8 @@ from typing import Any
 import numpy as np
 import pytest
 from called import Called
+from matplotlib.figure import Figure
+from matplotlib.text import Annotation
 
 import strop
 from strop import measure, verbs
@@ -28,6 +30,7 @@ from strop.table import Column, Table
 from strop.verbs import paper
 from strop.verbs.collapse import CEILING, best_pair
 from strop.verbs.cross_model import _asks as overview_asks
+from strop.verbs.cross_model import _judged_on
 from strop.verbs.frontier import below_guard
 from strop.verbs.study import STUDIES
 
@@ -382,6 +385,25 @@ def test_the_overview_is_one_command(call: Called, tmp_path: Path) -> None:
         assert {name: told[name] for name in asked} == asked
 
 
+def test_the_overviews_arrows_go_from_standard_to_sharpened() -> None:
+    """Open where they begin, filled where they end, each score at its own pool's entropy."""
+    row = {"judge": "a", "steps": 16, "entropy_standard": 5.8, "entropy_sharpened": 5.3}
+    row |= {"geq_standard": 3.9, "geq_sharpened": 4.4, "ged_standard": 6.0, "ged_sharpened": 7.6}
+    axes = Figure().add_subplot()
+    _judged_on(axes, [row])
+    arrows = {
+        (tuple(one.xyann), tuple(one.xy))
+        for one in axes.texts
+        if isinstance(one, Annotation) and one.arrowprops
+    }
+    assert arrows == {((5.8, 3.9), (5.3, 4.4)), ((5.8, 6.0), (5.3, 7.6))}
+    marks = [(line.get_xdata(), line.get_mfc()) for line in axes.lines if len(line.get_xdata())]
+    open_ = [x[0] for x, colour in marks if colour == "white"]
+    assert open_ == [5.8, 5.8]
+    assert [x[0] for x, colour in marks if colour != "white"] == [5.3, 5.3]
+    assert axes.xaxis_inverted()
+
+
 def test_the_panels_of_the_overview_are_refused_before_any_is_drawn(tmp_path: Path) -> None:
     record = verbs.study.find("overview")
     asks = overview_asks(record.ask(tmp_path, ["MDLM-Small=a", "DUO=b"], n=64, evaluator="e"))
@@ -442,6 +464,20 @@ def test_the_five_public_cells_can_run_and_a_checkpoint_of_ones_own_is_late() ->
     assert paper._roles(head, ["runs/mine"], smoke=False) == {"public": "runs/mine"}
     with pytest.raises(UserError):
         paper._roles(head, ["runs/a", "runs/b"], smoke=False)
+
+
+def test_across_families_a_checkpoint_says_whose_place_it_takes() -> None:
+    """Any of the six will do; of the two whose outputs are compared both are needed."""
+    every = paper.items()
+    for id in ("cross-model", "overview"):
+        _, item = every[id]
+        assert paper._roles(item, ["DUO=runs/duo"], smoke=False) == {"DUO": "runs/duo"}
+        with pytest.raises(UserError, match="whose place it takes: MDLM-Small=runs/mine"):
+            paper._roles(item, ["runs/mine"], smoke=False)
+    with pytest.raises(UserError, match="give the others too"):
+        paper._roles(every["exact-output"][1], ["DiDi-Instruct=runs/didi"], smoke=False)
+    with pytest.raises(UserError, match="runs no checkpoint"):
+        paper._roles(every["exact-repair"][1], ["runs/mine"], smoke=False)
 
 
 def test_size_uses_twice_the_outputs_for_tiny() -> None:

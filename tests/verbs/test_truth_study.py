@@ -295,6 +295,10 @@ def test_a_checkpoint_of_ones_own_is_asked_like_those_that_ship(question, tmp_pa
         result = run("truth", out=tmp_path / source[-4:], sources=sources, **asked)
         rows.append([{**row, "model": "", "source": "", "folder": ""} for row in result.table.rows])
     assert rows[0] == rows[1]
+    if question == "bound":  # every model has its own
+        alone = run("truth", out=tmp_path / "alone", sources=["perfect"], **asked).table.rows
+        for one, other in zip(rows[0][2:], alone, strict=True):
+            assert one["bound 1"] == pytest.approx(other["bound 1"])
 
 
 def test_checkpoints_whose_paths_end_alike_are_told_apart():

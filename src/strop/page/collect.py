@@ -17,6 +17,7 @@ from typing import Any
 
 from strop.errors import UserError
 from strop.groupeval.judgments import Judgments, load_judgments
+from strop.groupeval.series import CALLS, SERIES
 from strop.measure.frame import Measured, read_run
 from strop.measure.guard import Guard
 from strop.page.data import (
@@ -31,7 +32,7 @@ from strop.page.data import (
     listed,
     place,
 )
-from strop.page.evidence import judged_groups, task_answers
+from strop.page.evidence import ANSWERS, GROUPS, judged_groups, task_answers
 from strop.page.origin import command_of
 from strop.page.player import players, tokens_of
 from strop.page.tables import beside_each_other, judged_series, recognised
@@ -77,12 +78,14 @@ def gather(
     *,
     title: str | None = None,
     outputs: int | None = None,
+    evidence: int | None = None,
     measured: Callable[[Run], Iterable[Measured]] = read_run,
 ) -> Report:
     """Read everything that the sources hold, and the texts of the first outputs of every cell.
 
-    `measured` gives the numbers of a run's cells. With `unmeasured` nothing is computed of outputs,
-    and none but the first of a cell are read.
+    `evidence` is how many groups of a GroupEval directory, and responses of a task's setting, are
+    read (None: as many as suit a page in one file). `measured` gives the numbers of a run's cells.
+    With `unmeasured` nothing is computed of outputs, and none but the first of a cell are read.
     """
     found = _sort(sources)
     groups = _groups(found.runs, MOST_OUTPUTS if outputs is None else outputs, measured)
@@ -108,21 +111,23 @@ def gather(
         audits=tuple(filter(None, map(_audit, found.runs))),
         studies=parts,
         series=tuple(judged_series(found.judged, cells_shown)),
-        judgments=tuple(_judgments(found, cells_shown)),
-        agreement=tuple(beside_each_other(found.judged, found.rated)),
-        answers=tuple(filter(None, map(task_answers, found.tasks))),
+        judgments=tuple(_judgments(found, cells_shown, evidence or GROUPS)),
+        agreement=tuple(beside_each_other(found.judged, found.rated, cells_shown)),
+        answers=tuple(
+            filter(None, (task_answers(one, evidence or ANSWERS) for one in found.tasks))
+        ),
         provenance=(*map(_origin_of_metric, told), *map(_origin_of_run, found.runs)),
         commands=_commands(found.runs),
         private=_private([*asked, list(sources), places, found.judged]),
     )
 
 
-def _judgments(found: _Found, cells: Sequence[Shown]) -> Iterable[dict[str, Any]]:
+def _judgments(found: _Found, cells: Sequence[Shown], most: int) -> Iterable[dict[str, Any]]:
     def name(called: str) -> str:
         cell = recognised(called, cells)
         return called if cell is None else cell.name
 
-    told = (judged_groups(source, name, found.rated) for source in found.judged)
+    told = (judged_groups(source, name, found.rated, most) for source in found.judged)
     return (one for one in told if one is not None)
 
 
@@ -349,8 +354,11 @@ def _head(found: _Found) -> tuple[tuple[str, str], ...]:
     """The first things that one asks of a page: when, and with which code."""
     sessions = [one for run in found.runs for cell in run.cells() for one in cell.sessions()]
     times = sorted(str(one["started"]) for one in sessions if "started" in one)
-    if not times:
+    if not times:  # then as the files say
         files = [path / RESULT for path, _ in found.studies]
+        files += [path / METRICS for path, _ in found.trained]
+        for source in map(Path, found.judged):
+            files += [source] if source.is_file() else source.glob(f"{SERIES}/*/{CALLS}")
         times = sorted(
             datetime.fromtimestamp(one.stat().st_mtime, UTC).isoformat() for one in files
         )

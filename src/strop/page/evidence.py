@@ -22,10 +22,15 @@ if TYPE_CHECKING:
 
 GROUPS, ANSWERS, LONGEST = 48, 64, 4000
 """Of a directory of judgments, of a task's setting, and characters of a text."""
+SERVED = 4096
+"""Of either, on a page that is served and need not be passed on."""
 
 
 def judged_groups(
-    source: str, name: Callable[[str], str], rated: Sequence[Judgments] = ()
+    source: str,
+    name: Callable[[str], str],
+    rated: Sequence[Judgments] = (),
+    most: int = GROUPS,
 ) -> dict[str, Any] | None:
     """The groups of a GroupEval directory with every judge's verdict, disagreements first.
 
@@ -49,7 +54,7 @@ def judged_groups(
     return {
         "judges": [one.name for one in judges],
         "dimensions": list(series[0].profile.dimensions),
-        "groups": rows[:GROUPS],
+        "groups": rows[:most],
         "total": len(rows),
     }
 
@@ -153,8 +158,8 @@ def apart(a: GroupVerdict, b: GroupVerdict) -> float:
     return sum(sums) / (most * len(sums)) + (sum(pairs) / len(pairs) if pairs else 0.0)
 
 
-def task_answers(path: Path) -> dict[str, Any] | None:
-    """The first problems of a task run under every setting, with answers and verdicts."""
+def task_answers(path: Path, most: int = ANSWERS) -> dict[str, Any] | None:
+    """The first responses of a task run under every setting, with answers and verdicts."""
     from strop.tasks import results
 
     try:
@@ -163,10 +168,11 @@ def task_answers(path: Path) -> dict[str, Any] | None:
         return None
     settings = []
     for one in found.settings:
-        answers = islice(one.answered(one.seeds[0]), ANSWERS)
+        answers = ((seed, answer) for seed in one.seeds for answer in one.answered(seed))
         rows = [
             {
                 "id": answer.item.id,
+                "seed": seed if len(one.seeds) > 1 else None,
                 "response": encodable(answer.response)[:LONGEST],
                 "answers": {k: v and encodable(v)[:LONGEST] for k, v in answer.answers.items()},
                 "outcomes": dict(answer.outcomes),
@@ -175,12 +181,11 @@ def task_answers(path: Path) -> dict[str, Any] | None:
                     for k, said in answer.said.items()
                 },
             }
-            for answer in answers
+            for seed, answer in islice(answers, most)
         ]
         label = f"{one.label}, M {one.sampler.steps:,}, temperature {one.temperature:g}"
-        settings.append(
-            {"label": f"{label}, {one.sampler.name}", "rows": rows, "n": len(one.index)}
-        )
+        graded = sum(len(grades.index) for grades in one.grades)
+        settings.append({"label": f"{label}, {one.sampler.name}", "rows": rows, "n": graded})
     wanted = {row["id"] for one in settings for row in one["rows"]}
     problems = {
         item.id: {

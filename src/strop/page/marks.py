@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.collections import LineCollection, PathCollection
+from matplotlib.collections import LineCollection, PathCollection, PolyCollection
 from matplotlib.colors import to_hex
 from matplotlib.container import BarContainer
 from matplotlib.figure import Figure
@@ -97,7 +97,9 @@ class Chart:
         """A mark for the pointer and for readers of screens."""
         labels = self.panels[mark.panel].labels
         y = f"{labels[1] or 'value'} {_told(mark.y)}"
-        x = f"{labels[0]} {mark.at or _told(mark.x)}".strip()
+        whole = not mark.x.bounded and mark.x.value == round(mark.x.value)
+        place = mark.at or (f"{mark.x.value:,.0f}" if whole else _told(mark.x))
+        x = f"{labels[0]} {place}".strip()
         return ": ".join(filter(None, [mark.series, f"{y}, {x}"]))
 
     def document(self) -> dict[str, Any]:
@@ -216,9 +218,11 @@ def _bars(axes: Axes) -> Iterator[Found]:
 
 
 def _with_ends(mark: ChartMark, axes: Axes) -> ChartMark:
-    """The mark with its interval, if a bar of its colour runs through it."""
+    """The mark with its interval, if a bar or a band of its colour runs through it."""
     x, y = mark.x.value, mark.y.value
     for one in axes.collections:
+        if isinstance(one, PolyCollection):
+            mark = _with_band(mark, one)
         if not isinstance(one, LineCollection):
             continue
         colours = [to_hex(c) for c in np.asarray(one.get_colors(), float).tolist()]
@@ -231,6 +235,18 @@ def _with_ends(mark: ChartMark, axes: Axes) -> ChartMark:
             elif y0 == y1 == y and min(x0, x1) <= x <= max(x0, x1):
                 mark = replace(mark, x=Interval(x, min(x0, x1), max(x0, x1)))
     return mark
+
+
+def _with_band(mark: ChartMark, band: PolyCollection) -> ChartMark:
+    """The mark with what `fill_between` has drawn above and below it."""
+    colours = np.asarray(band.get_facecolor(), float).tolist()
+    if not colours or to_hex(colours[0]) != mark.colour:
+        return mark
+    corners = np.concatenate([path.vertices for path in band.get_paths()])
+    at = corners[corners[:, 0] == mark.x.value, 1].tolist()
+    if not at or not min(at) <= mark.y.value <= max(at):
+        return mark
+    return replace(mark, y=Interval(mark.y.value, min(at), max(at)))
 
 
 def _names(figure: Figure, axes: Axes) -> dict[str, str]:

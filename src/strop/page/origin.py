@@ -7,6 +7,7 @@ again where they matter.
 from __future__ import annotations
 
 import json
+import math
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import product
@@ -16,8 +17,8 @@ from typing import Any
 from strop.errors import UserError
 from strop.records.record import SAMPLERS, default_sampler
 from strop.spec.value import Cooling
-from strop.store import Mark, read_mark
-from strop.store.documents import RESULT, parsed
+from strop.store import Cell, Mark, read_mark
+from strop.store.documents import CELLS, RESULT, parsed
 from strop.verbs.calls import record_of
 from strop.verbs.study import STUDIES, Study
 from strop.verbs.verb import SAME, Verb, spelled
@@ -90,13 +91,15 @@ def _drawn(name: str, verb: Verb, path: Path, mark: Mark) -> list[Any] | None:
     family = mark.asked.get("weights", {}).get("family", "")
     rest = {json.dumps(_besides(one, family), sort_keys=True) for one in samplers}
     whole = met == set(product(*axes.values())) and len(rest) == 1
-    if name == "sample" and not whole:
+    answered = _answered(path) if isinstance(verb, Study) else {}
+    if not whole and not answered:
         return None
     asked: dict[str, Any] = {k: mark.asked.get(k) for k in ("n", "seed", "batch_size")}
     asked |= axes if whole else {}
     asked |= _besides(samplers[0], family) if whole else {}
-    if isinstance(verb, Study):
-        asked |= _answered(path)
+    # A study takes its axes but the steps by one flag, `--axis temperature=1,0.9`.
+    asked["axis"] = {axis: values for axis, values in axes.items() if axis != "steps"}
+    asked |= answered
     shape = mark.asked.get("weights", {}).get("shape", {})
     if mark.asked.get("length") != shape.get("length"):
         asked["length"] = mark.asked.get("length")
@@ -126,7 +129,7 @@ def _answered(path: Path) -> dict[str, Any]:
     if not (path / RESULT).is_file():
         return {}
     asked = parsed(path / RESULT).get("asked", {})
-    return {k: v for k, v in asked.items() if not isinstance(v, Mapping)}
+    return {k: v for k, v in asked.items() if k == "axis" or not isinstance(v, Mapping)}
 
 
 def _names(verb: Verb) -> Iterable[str]:
@@ -146,13 +149,38 @@ def _judging(path: Path) -> list[Any]:
 
 
 def _task(path: Path, mark: Mark) -> list[Any]:
-    """Of a task run: its checkpoints, and the temperatures, seeds and problems of their cells."""
-    entrants = mark.asked["checkpoints"]
-    asked: dict[str, Any] = {"length": mark.asked["length"]}
-    runs = [read_mark(path / one["label"]) for one in entrants]
-    samplers = [one for run in runs if run is not None for one in run.asked["samplers"]]
-    if samplers:
-        asked["temperature"] = sorted({one["temperature"] for one in samplers}, key=Cooling.of)
-    flags = _flags(_record("task"), asked)
+    """Of a task run: its checkpoints, and the samplers, seeds and problems of their cells."""
+    entrants, length = mark.asked["checkpoints"], mark.asked["length"]
+    asked: dict[str, Any] = {"length": length}
+    for inner in (path / one["label"] for one in entrants):
+        run = read_mark(inner)
+        if run is None:  # this checkpoint was not begun
+            continue
+        family = run.asked["weights"]["family"]
+        drawn = [Cell.open(inner / CELLS / id_) for id_ in run.cells or () if _begun(inner, id_)]
+        samplers = [cell.spec.generator.sampler.model_dump(mode="json") for cell in drawn]
+        settings = {
+            json.dumps(one, sort_keys=True): one for one in (*run.asked["samplers"], *samplers)
+        }
+        temperatures = [one["temperature"] for one in settings.values()]
+        known = {*temperatures, *asked.get("temperature", ())}
+        asked["temperature"] = sorted(known, key=Cooling.of)
+        # Greedy cells are drawn once, all others under every seed.
+        greedy = temperatures.count(0.0)
+        seeds = math.ceil((len(run.cells or ()) - greedy) / max(1, len(settings) - greedy))
+        asked["seeds"] = max(1, seeds, asked.get("seeds", 1))
+        steps = {one["steps"] for one in settings.values()}
+        if steps != {length}:
+            asked["steps"] = sorted({*steps, *asked.get("steps", ())})
+        asked |= _besides(next(iter(settings.values())), family)
+        problems = max(run.wanted().values(), default=0)
+        if problems < run.asked["prompts"]["count"]:
+            asked["limit"] = problems
+    verb = _record("task")
+    flags = _flags(verb, {k: v for k, v in asked.items() if k in _names(verb)})
     sources = [one["source"] for one in entrants]
     return ["strop", "task", "run", mark.asked["task"], *sources, *flags, "-o", path]
+
+
+def _begun(run: Path, cell: str) -> bool:
+    return (run / CELLS / cell).is_dir()

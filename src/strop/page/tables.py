@@ -31,6 +31,7 @@ from strop.page.data import (
     encodable,
     listed,
     rater,
+    replaced,
     value_of,
 )
 from strop.spec.measure import MetricSpec
@@ -102,7 +103,8 @@ def _series(
     judged = who is not None and who.kind != "human" and judgments.modes
     known = found.get("card") or card_of(who)
     card = card_words(known, who.title, judgments.profile) if who and judged else ""
-    return JudgedSeries(judge, offline, Table(title, columns, rows), differences(found), card)
+    compared = _renamed(differences(found), found["cells"], cells)
+    return JudgedSeries(judge, offline, Table(title, columns, rows), compared, card)
 
 
 def _label(judgments: Judgments, name: str) -> str:
@@ -122,7 +124,9 @@ SIDES = (
 )
 
 
-def beside_each_other(sources: Iterable[str], rated: Sequence[Judgments]) -> Iterable[Table]:
+def beside_each_other(
+    sources: Iterable[str], rated: Sequence[Judgments], cells: Sequence[Shown]
+) -> Iterable[Table]:
     """Every two judges of a directory, and every judge and person, on what both judged."""
     from strop.groupeval import list_series, load_judgments
 
@@ -131,7 +135,7 @@ def beside_each_other(sources: Iterable[str], rated: Sequence[Judgments]) -> Ite
         judges = [load_judgments(f"{source}@{one.id}") for one in series]
         for pair in (*combinations(judges, 2), *product(judges, rated)):
             with suppress(UserError):  # there is nothing that both judged
-                yield two_judges(*pair)
+                yield _renamed(two_judges(*pair), pair[0].cells, cells)
 
 
 def two_judges(one: Judgments, other: Judgments) -> Table:
@@ -168,6 +172,16 @@ def _row(name: str, found: dict[str, Any], cells: Sequence[Shown]) -> dict[str, 
         **{one.name: found.get(one.name) for one in ANSWERS[2:-1]},
         "judged": f"{found['n_groups']} of {found['n_groups_asked']}",
     }
+
+
+def _renamed(table: Table, names: Iterable[str], cells: Sequence[Shown]) -> Table:
+    """With the page's names of generators in all words, where it shows them."""
+    called = {name: cell.plain_name for name in names if (cell := recognised(name, cells))}
+    rows = [
+        {key: replaced(one, called) if isinstance(one, str) else one for key, one in row.items()}
+        for row in table.rows
+    ]
+    return replace(table, rows=rows)
 
 
 def recognised(name: str, cells: Sequence[Shown]) -> Shown | None:

@@ -32,6 +32,8 @@ def training_part(path: Path, mark: Mark) -> StudyPart:
     of = "" if asked is None else f" of {asked:,}"
     # A bound, where the objective is one: `held_out_losses` says of which form it is.
     said = [f"{steps:,}{of} steps are done."] if not (path / RESULT).is_file() else []
+    if metrics and not held:
+        said = [f"The training loss is {metrics[-1]['loss']:.4f} nats per token.", *said]
     if held:
         most = "" if held[-1].get("form") == "causal" else "at most "
         said = [

@@ -23,6 +23,7 @@ from strop.stats.published import Gap, gap, holm, verdicts
 from strop.table import Column, Table
 from strop.verbs import paper, parameters
 from strop.verbs.families import MODELS
+from strop.verbs.frontiers_public import SOURCE, elsewhere
 from strop.verbs.points import draw, guard_notes, score, standard
 from strop.verbs.result import Result
 from strop.verbs.study import Sources, Study
@@ -58,6 +59,7 @@ COLUMNS = (
     Column("verdict"),
     Column("needed", "outputs needed", help="From which on a gap of .1 nats is found."),
 )
+ELSEWHERE = Column("elsewhere", digits=4, help="As others published it of the same checkpoint.")
 FILES = (Column("what"), Column("published"), Column("found"), Column("verdict"))
 RUNS = ("run",)
 
@@ -76,6 +78,8 @@ class Published:
     """By steps, temperature and precision: the numbers, `outputs`, and the errors if printed."""
     usual: Sequence[int] | None = None
     """The budgets that are drawn unless others are named; None: all."""
+    label: str | None = None
+    """What the comparison across families calls it."""
 
 
 def published(name: str) -> list[Published]:
@@ -109,7 +113,7 @@ def published(name: str) -> list[Published]:
     facts = {"parameters": sizes[source]}
     length = tables[0][0].settings["length"]
     return [
-        Published(source, evaluator, "first-document", length, facts, cells, FEW)
+        Published(source, evaluator, "first-document", length, facts, cells, FEW, known[source])
         for evaluator, cells in found.items()
     ]
 
@@ -223,6 +227,7 @@ def _run(ask: Ask) -> Result:
             gaps.append(_gap(name, own, told))
             row = {"number": name, "steps": one.steps, "point": str(one.point)}
             row |= {"published": told[name], "of": told["outputs"], "measured": own}
+            row["elsewhere"] = elsewhere(mine.label, dict(zip(CELL, key, strict=True)), name)
             rows.append(row)
     return _answer(ask, mine, files, _judged(rows, gaps), guard_notes(measured))
 
@@ -317,12 +322,13 @@ def _answer(
     }
     fix = f"send {quoted(ask.out)}/result.json back; the page: {report_command(ask.out)}"
     error = CheckFailed("It is not what was published.", got="; ".join(wrong), fix=fix)
+    others = any(row["elsewhere"] is not None for row in rows)
     return Result(
         ask.said(published=mine.source),
-        Table(title, COLUMNS, rows),
+        Table(title, (*COLUMNS, ELSEWHERE) if others else COLUMNS, rows),
         {"files": Table("Files and settings", FILES, files)},
         facts,
-        (*NOTES, *unasked, *notes),
+        (*NOTES, *((f"elsewhere: {SOURCE}",) if others else ()), *unasked, *notes),
         error=error if wrong else None,
     )
 

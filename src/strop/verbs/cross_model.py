@@ -173,7 +173,7 @@ STUDY = Study(
         + (" --smoke" if ask.smoke else "")
     ),
     examples=("strop study cross-model --smoke -o runs/families",),
-    items=(paper.item(NAME, sources=families.named_sources(())),),
+    items=(paper.item(NAME, sources=families.named_sources(()), roles=tuple(families.MODELS)),),
 )
 
 
@@ -311,5 +311,12 @@ OVERVIEW = Study(
     draw=_three_findings,
     runs=(*PANELS, CELLS),
     examples=("strop study overview --smoke -o runs/overview",),
-    items=(paper.item("overview", _ranges, sources=families.named_sources(())),),
+    items=(
+        paper.item(
+            "overview",
+            _ranges,
+            sources=families.named_sources(()),
+            roles=tuple(families.MODELS),
+        ),
+    ),
 )

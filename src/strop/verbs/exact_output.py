@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 
 NAME = "exact-output"
 NAMES = ("MDLM-Small", "DiDi-Instruct")
+NAMED = tuple(f"{name}={MODELS[name].source}" for name in NAMES)
 EVALUATORS = ("gpt2-large", "Qwen/Qwen3-8B-Base")
 POLICIES: tuple[SpanPolicy, ...] = ("full-stream", "first-document")
 """The first is the primary one."""
@@ -87,7 +88,7 @@ def _pools(ask: Ask) -> Pools:
         small = smoke_sources(ask.out)
         sources = {name: small[name] for name in NAMES}
     else:
-        sources = named_sources(ask.sources or [f"{name}={MODELS[name].source}" for name in NAMES])
+        sources = named_sources(ask.sources or NAMED)
     names = [(m, setting) for setting in points.SETTINGS for m in sorted(ask["steps"])]
     pools: Pools = {}
     with all_parts() as part:
@@ -141,14 +142,14 @@ def _check(ask: Ask) -> None:
         )
     if ask["pools"] is None:
         points.check_groups(ask)
-        named_sources(ask.sources)
+        if len(given := named_sources(ask.sources or NAMED)) != len(NAMES):
+            got, expected = ", ".join(given), "two, as NAME=SOURCE"
+            raise UserError("The comparison is of two generators.", got=got, expected=expected)
 
 
 def _run(ask: Ask) -> Result:
     pools, evaluators = _pools(ask), list(ask["evaluator"])
     names = list(dict.fromkeys(place.generator for place in pools))
-    if len(names) != 2:
-        raise UserError("The comparison is of two generators.", got=f"{len(names)} generators")
     scored = _scored(ask, pools, evaluators)
     texts = {str(place): points.texts_of(pools[place]) for place in sorted(pools)}
     series = points.judge_texts(

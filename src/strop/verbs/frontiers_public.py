@@ -73,12 +73,15 @@ def grid() -> dict[tuple[str, int], Floats]:
     return {key: np.array(sorted(rows)) for key, rows in cells.items()}
 
 
-def elsewhere(model: str | None, row: Mapping[str, Any]) -> float | None:
-    """The published perplexity of a public checkpoint in a row's cell, if there is one."""
+def elsewhere(
+    model: str | None, row: Mapping[str, Any], number: str = "perplexity"
+) -> float | None:
+    """The published number of a public checkpoint in a row's cell, if there is one."""
     if model not in CHECKPOINTS or row.get("precision") != "float64":
         return None
     cells = grid().get((CHECKPOINTS[model], row["steps"]))
-    found = [] if cells is None else cells[cells[:, 2] == row["temperature"], 1].tolist()
+    place = {"entropy": 0, "perplexity": 1}[number]
+    found = [] if cells is None else cells[cells[:, 2] == row["temperature"], place].tolist()
     return found[0] if found else None
 
 

@@ -19,6 +19,7 @@ from strop.errors import unknown_name
 from strop.groupeval.words import DIAGNOSTICS, FACTOR_COLUMNS, share
 from strop.table import Column, Table
 from strop.verbs import paper, parameters, points
+from strop.verbs.frontiers_public import elsewhere
 from strop.verbs.result import Result
 from strop.verbs.study import SMOKE_NOTE, Study
 from strop.verbs.verb import Ask
@@ -348,6 +349,10 @@ def _beside_main(result: Result, *_: Any) -> Table:
                 row_ = {**keys, "sampler": setting, "paper": known, "measured": measured}
                 if name in JUDGED:  # another judge and another rubric: no noise to compare by
                     row_["within"] = None
+                else:
+                    cell = {"temperature": 1.0, "precision": "float64", **SETTINGS[setting]}
+                    cell["steps"] = row["steps"]
+                    row_["elsewhere"] = elsewhere("MDLM-Small", cell, name)
                 rows.append(row_)
     keys = (Column("judge"), Column("steps", "M"), Column("number"), Column("sampler"))
     title = "the same pools; the paper's judge is gpt-oss-120b"

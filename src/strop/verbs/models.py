@@ -90,13 +90,7 @@ def _random(ask: Ask) -> Result:
     out, sizes = Path(ask["out"]), ask.some("vocab_size", "length", *SIZES)
     with disk(out):
         taken = out.exists() and (not out.is_dir() or any(out.iterdir()))
-    if taken:
-        raise UserError(
-            "There is something at this place already.",
-            where=out,
-            expected="a new or empty directory",
-            fix="choose another one",
-        )
+    _refuse_taken(taken, out, "a new or empty directory")
     given = {SIZES.get(name, name): size for name, size in sizes.items() if size is not None}
     shape = dataclasses.replace(SHAPES[ask["shape"]], **given)
     if shape.hidden_dim % (2 * shape.n_heads):
@@ -123,6 +117,12 @@ def _random(ask: Ask) -> Result:
     )
 
 
+def _refuse_taken(taken: bool, out: Path, expected: str) -> None:
+    if taken:
+        what, fix = "There is something at this place already.", "choose another one"
+        raise UserError(what, where=out, expected=expected, fix=fix)
+
+
 def _rows(ask: Ask) -> Result:
     """Documents, joined and cut as the training code does, as the file that `posterior` reads."""
     import json
@@ -135,11 +135,13 @@ def _rows(ask: Ask) -> Result:
     from strop.training.batches import make_rows
     from strop.training.data import end_of_text
 
+    out = Path(ask["out"])
+    _refuse_taken(out.exists(), out, "a new file")
     model = load_model(ask["source"])
     codec: Any = model.codec
     if codec is None:
         raise UserError("The checkpoint has no tokenizer.", where=ask["source"])
-    length, out = ask["length"] or model.length, Path(ask["out"])
+    length = ask["length"] or model.length
     if length < 3:
         raise UserError(
             "A row has an end-of-text on both sides.",
@@ -182,7 +184,11 @@ def _documents(ask: Ask) -> Iterator[str]:
 
     texts, dataset, last = ask["texts"], ask["dataset"], ask["last"]
     if (texts is None) == (dataset is None):
-        raise UserError("Rows come from texts or from a dataset.", where="`texts`, `dataset`")
+        raise UserError(
+            "Rows come from texts or from a dataset.",
+            got="both" if texts else "neither",
+            fix="say `texts=FILE`, or `dataset=NAME`",
+        )
     if texts is not None and Path(texts).suffix == ".jsonl":
         every = plain_texts(Path(texts))
         if not every:

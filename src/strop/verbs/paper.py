@@ -420,6 +420,11 @@ def _roles(item: PaperItem, given: Sequence[str], smoke: bool) -> dict[str, str]
             found["public"] = one
         else:
             plain.append(one)
+    if not roles:
+        got, fix = ", ".join(given), "leave `checkpoint` out"
+        raise UserError(f"{item.id} runs no checkpoint.", where="`checkpoint`", got=got, fix=fix)
+    if item.named and plain:
+        raise _lacks(item, ", ".join(plain), f"say whose place it takes: {roles[0]}={plain[0]}")
     free = [role for role in roles if role not in found and (role != "public" or len(roles) == 1)]
     if len(plain) > len(free):
         raise _lacks(item, ", ".join(given), "at most one for each of " + ", ".join(roles))

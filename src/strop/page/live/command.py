@@ -98,10 +98,10 @@ def _listening(port: int | None) -> socket.socket:
             listening.close()
             refused = error
     raise UserError(
-        "The port cannot be had.",
+        "This port cannot be used.",
         where="`port`",
         got=f"{port}: {refused.strerror if refused else ''}",
-        fix="leave `port` out, or name another",
+        fix="leave `port` out to take the first free one, or name another",
     )
 
 

@@ -1,14 +1,16 @@
 """The outputs of one cell a few at a time, chosen and ordered among all of them, of any number.
 
 What is in memory of a cell is the numbers of its outputs, their values, and which of them a search
-found; texts are read from the disk when they are shown.
+found; texts are read from the disk when they are shown. A search reads the texts of all outputs
+once, and stops after a while: the page says so then.
 """
 
 from __future__ import annotations
 
+import re
 import time
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from threading import Lock
@@ -33,6 +35,10 @@ SECONDS = 10.0
 """How long a search may take; what was found by then is shown, and that it is not all is said."""
 SEARCHES = 16
 """Searches of a cell whose finds are kept."""
+LONGEST_RUN = 64
+"""Words of a run that is looked for twice in a text, at most."""
+WORD = re.compile(r"[^\t-\r \u00a0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000\ufeff]+")
+"""A word as the page's script marks it: `\\S+` in JavaScript."""
 
 
 @dataclass(frozen=True)
@@ -43,6 +49,8 @@ class Wish:
     """How many of those were handed out already."""
     count: int = 12
     search: str = ""
+    repeats: int = 0
+    """Only outputs in which a run of so many words occurs twice; 0 for all."""
     column: int | None = None
     least: float = -np.inf
     most: float = np.inf
@@ -50,12 +58,28 @@ class Wish:
     """By the values of a column, up (1) or down (-1)."""
 
 
+@dataclass(frozen=True)
+class Find:
+    """What a search came to."""
+
+    numbers: NDArray[np.int64]
+    """Of the outputs found, ascending."""
+    whole: bool
+    """Whether all outputs were looked at."""
+
+    def within(self, other: Find) -> Find:
+        """What both found."""
+        numbers = np.intersect1d(self.numbers, other.numbers)
+        return Find(numbers, self.whole and other.whole)
+
+
 class Paged:
     """A cell's outputs as they were when it was last looked at."""
 
     def __init__(self, cell: Cell, shown: Shown, columns: Sequence[OutputColumn]) -> None:
         self._cell, self._shown, self._columns = cell, shown, columns
-        self._found: OrderedDict[str, tuple[NDArray[np.int64], bool]] = OrderedDict()
+        self._finds: OrderedDict[tuple[str, Any], Find] = OrderedDict()
+        self._hashes: tuple[NDArray[np.int64], Find] | None = None
         self._by_column: dict[int, NDArray[np.float64]] = {}
         self._numbers = np.zeros(0, np.int64)
         self._files: list[Path] = []
@@ -69,14 +93,25 @@ class Paged:
             if files != self._files:  # parts have names of their own, and are merged at the end
                 self._numbers = self._cell.table(["index"])["index"].to_numpy()
                 self._files = files
-                self._found.clear()
+                self._finds.clear()
+                self._hashes = None
                 self._by_column.clear()
             return self._numbers
 
-    def page(self, wish: Wish) -> dict[str, Any]:
-        """The next of the outputs that are wanted."""
+    def page(self, wish: Wish, unlike: Paged | None = None) -> dict[str, Any]:
+        """The next of the outputs that are wanted.
+
+        With `unlike` only those whose text is another than that cell's output of the same number.
+        """
         every = self.numbers
-        kept, whole = self._searched(wish.search, every)
+        find = Find(every, True)
+        if wish.search:
+            find = find.within(self._kept("search", wish.search.lower(), self._search))
+        if wish.repeats:
+            find = find.within(self._kept("repeats", wish.repeats, self._repeating))
+        if unlike is not None:
+            find = find.within(self._different(unlike))
+        kept = find.numbers
         if wish.column is not None:
             values = self._values(wish.column, every, kept)
             kept = kept[(values >= wish.least) & (values <= wish.most)]
@@ -89,7 +124,7 @@ class Paged:
         return {
             "cell": self._cell.id,
             "held": len(every),
-            "kept": len(kept) if whole else None,
+            "kept": len(kept) if find.whole else None,
             "next": end if end < len(kept) else None,
             "rows": self.rows(kept[wish.after : end], LONGEST),
         }
@@ -140,35 +175,71 @@ class Paged:
         calls[there] = table["nfe"].to_numpy()[np.isin(table["index"].to_numpy(), every)]
         return calls
 
-    def _searched(self, words: str, every: NDArray[np.int64]) -> tuple[NDArray[np.int64], bool]:
-        """The outputs that hold some words in any case, and whether all were looked at."""
-        if not words:
-            return every, True
-        found = self._found.get(words)
-        if found is None:
-            found = self._found[words] = self._search(words.lower())
-            while len(self._found) > SEARCHES:
-                self._found.popitem(last=False)
-        return np.intersect1d(found[0], every), found[1]
+    def _kept(self, kind: str, wanted: Any, search: Callable[[Any], Find]) -> Find:
+        """A search's find, made once while the outputs stay the same."""
+        find = self._finds.get((kind, wanted))
+        if find is None:
+            find = self._finds[kind, wanted] = search(wanted)
+            while len(self._finds) > SEARCHES:
+                self._finds.popitem(last=False)
+        return find
 
-    def _search(self, words: str) -> tuple[NDArray[np.int64], bool]:
+    def _search(self, words: str) -> Find:
+        """The outputs that hold some words in any case."""
         import pyarrow.compute as pc
 
-        found: list[int] = []
+        def holding(table: Any) -> Any:
+            if table["text"].null_count:  # no tokenizer was known
+                return [words in text for text in self._texts(table)]
+            how = pc.MatchSubstringOptions(words, ignore_case=True)
+            return pc.call_function("match_substring", [table["text"]], how).to_numpy()
+
+        return self._scan(holding)
+
+    def _repeating(self, length: int) -> Find:
+        """The outputs in which a run of so many words occurs twice."""
+
+        def repeats(text: str) -> bool:
+            words = WORD.findall(text)
+            runs = list(zip(*(words[start:] for start in range(length)), strict=False))
+            return len(set(runs)) < len(runs)
+
+        return self._scan(lambda table: list(map(repeats, self._texts(table))))
+
+    def _different(self, other: Paged) -> Find:
+        """The outputs whose text is not that of the other cell's output of the same number."""
+        (hashes, mine), (other_hashes, others) = self._text_hashes(), other._text_hashes()
+        numbers, at, other_at = np.intersect1d(mine.numbers, others.numbers, return_indices=True)
+        differ = hashes[at] != other_hashes[other_at]
+        return Find(numbers[differ], mine.whole and others.whole)
+
+    def _text_hashes(self) -> tuple[NDArray[np.int64], Find]:
+        """A 64-bit hash of every text: equal where texts are equal, and else as good as never."""
+        _ = self.numbers  # which forgets the hashes where outputs have come since
+        known = self._hashes
+        if known is None:
+            hashes: list[int] = []
+
+            def hashed(table: Any) -> Any:
+                hashes.extend(map(hash, self._texts(table)))
+                return np.ones(len(table), bool)
+
+            find = self._scan(hashed)
+            known = self._hashes = np.array(hashes, np.int64), find
+        return known
+
+    def _scan(self, wanted: Callable[[Any], Any]) -> Find:
+        """Which outputs are wanted, by one truth value for each row of a table of texts."""
+        found, whole = [np.zeros(0, np.int64)], True
         end = time.monotonic() + SECONDS
         names = ["index", "text", *({"ids", "tokens"} & set(self._cell.columns()))]
         names = names if self._shown.as_ids else names[:2]
         for table in self._cell.rows(names, rows=ROWS):
-            if table["text"].null_count:  # no tokenizer was known
-                texts = zip(table["index"].to_pylist(), self._texts(table), strict=True)
-                found += [number for number, text in texts if words in text]
-            else:
-                how = pc.MatchSubstringOptions(words, ignore_case=True)
-                there = pc.call_function("match_substring", [table["text"]], how)
-                found += table["index"].filter(there).to_pylist()
-            if time.monotonic() > end:
-                return np.array(found, np.int64), False
-        return np.array(found, np.int64), True
+            whole = time.monotonic() < end
+            if not whole:
+                break
+            found.append(table["index"].to_numpy()[np.asarray(wanted(table), bool)])
+        return Find(np.concatenate(found), whole)
 
 
 def _spans(wanted: NDArray[np.int64]) -> list[tuple[int, int]]:

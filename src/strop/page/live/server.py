@@ -29,7 +29,7 @@ from strop import page
 from strop.errors import UserError
 from strop.page.data import encodable
 from strop.page.live.guarded import Guarded
-from strop.page.live.paged import MOST, Wish
+from strop.page.live.paged import LONGEST_RUN, MOST, Wish
 from strop.page.live.viewer import Made, Viewer
 from strop.page.page import LIVE, SCRIPTS, STYLES
 from strop.page.player import player
@@ -121,7 +121,8 @@ class Server:
         return answered
 
     def _outputs(self, view: tuple[int, ...], asked: Mapping[str, str]) -> Any:
-        return self._viewer.paged(view, asked["cell"]).page(_wish(asked))
+        unlike = self._viewer.paged(view, asked["unlike"]) if "unlike" in asked else None
+        return self._viewer.paged(view, asked["cell"]).page(_wish(asked), unlike)
 
     def _output(self, view: tuple[int, ...], asked: Mapping[str, str]) -> Any:
         cell, index = asked["cell"], int(asked["index"])
@@ -165,13 +166,12 @@ class Server:
         """What is known now, then whatever of it becomes another."""
         whole = len(view) == len(self._viewer.folders) and len(view) > 1
         sent: dict[str, str] = {}
-        points: dict[int, int] = {}
         self._listeners += 1
         try:
             await self._tick()
             beat = time.monotonic()
             while True:
-                for name, key, told in await run_in_threadpool(self._news, view, points):
+                for name, key, told in await run_in_threadpool(self._news, view):
                     text = json.dumps(told, allow_nan=False, default=str)
                     if sent.get(key) != text:
                         sent[key], beat = text, time.monotonic()
@@ -186,9 +186,7 @@ class Server:
         finally:
             self._listeners -= 1
 
-    def _news(
-        self, view: tuple[int, ...], points: dict[int, int]
-    ) -> list[tuple[str, str, dict[str, Any]]]:
+    def _news(self, view: tuple[int, ...]) -> list[tuple[str, str, dict[str, Any]]]:
         """Every message of a view as it is now: its event, under which key, and what it says."""
         states = [one for one in self._states if one["number"] in view]
         news: list[tuple[str, str, dict[str, Any]]] = [
@@ -203,13 +201,6 @@ class Server:
                     event = {"series": "judgments", "grades": "grades"}[name]
                     key = {"series": "series", "grades": "cells"}[name]
                     news.append((event, f"{event} {number}", {"folder": number, key: found[name]}))
-            new = found["training"]
-            known = points.get(number, 0)
-            if len(new) != known:
-                first = known if len(new) > known else 0
-                points[number] = len(new)
-                told = {"folder": number, "from": first, "points": new[first:]}
-                news.append(("training", f"training {number}", told))
         news.append(("outputs", "outputs", {"counts": counts}))
         made = self._viewer.known(view)
         if made is not None:
@@ -268,6 +259,7 @@ def _wish(asked: Mapping[str, str]) -> Wish:
         after=max(0, int(asked.get("after") or 0)),
         count=min(MOST, max(1, int(asked.get("n") or 12))),
         search=asked.get("search", ""),
+        repeats=min(LONGEST_RUN, max(0, int(asked.get("repeats") or 0))),
         order=None if order == ["number"] else (int(order[0]), 1 if int(order[1]) > 0 else -1),
         **limits,
     )

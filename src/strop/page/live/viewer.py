@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from threading import RLock
@@ -20,6 +21,7 @@ from strop.errors import UserError
 from strop.measure.frame import Frame, read_run
 from strop.page.collect import gather, unmeasured
 from strop.page.data import RATINGS, Report
+from strop.page.evidence import SERVED
 from strop.page.live.paged import Paged
 from strop.page.live.ratings import Ratings
 from strop.page.live.watch import WatchedFolder, is_hold, locked_files, walk
@@ -157,7 +159,7 @@ class Viewer:
         return Made(looks, report, html, version, cost, began + cost)
 
     def details(self, number: int) -> dict[str, Any]:
-        """Of one folder: outputs by cell, judges, grades, losses."""
+        """Of one folder: outputs by cell, judges, grades."""
         with self._looking:
             return self.folders[number].details()
 
@@ -221,13 +223,15 @@ class Viewer:
         """What the folders hold; of those that hold nothing yet, nothing."""
         sound = [one for one in self.folders if one.number in numbers and one.error is None]
         read = self._measured if measured else unmeasured
+
+        def report(folders: Sequence[WatchedFolder]) -> Report | None:
+            paths = [one.path for one in folders]
+            with suppress(UserError):
+                return gather(paths, outputs=1, evidence=SERVED, measured=read) if paths else None
+            return None
+
         name = " and ".join(one.name for one in sound[:3]) or "Nothing to show"
-        for paths in ([one.path for one in sound], *([one.path] for one in sound)):
-            try:
-                return gather(paths, outputs=1, measured=read) if paths else Report(name)
-            except UserError:
-                continue
-        return Report(name)
+        return report(sound) or report([one for one in sound if report([one])]) or Report(name)
 
 
 def _announced(live: Mapping[str, Any]) -> str:

@@ -23,7 +23,6 @@ from strop.page.data import place
 from strop.page.origin import command_of
 from strop.served.cost import CALLS, REPLY, SENT, SETTLED
 from strop.spec.generator import label
-from strop.stats.interval import Interval
 from strop.store import KINDS, Cell, Mark, read_mark
 from strop.store.documents import CELLS, MARK, OUTPUTS, PARTS, RESULT, SCORES
 from strop.training.curve import METRICS, read_metrics
@@ -118,18 +117,16 @@ class WatchedFolder:
         return "judgments" if mark is None else KINDS[mark.kind].words
 
     def details(self) -> dict[str, Any]:
-        """What pages are told besides `state`: outputs by cell, judges, grades, losses."""
+        """What pages are told besides `state`: outputs by cell, judges, grades."""
         try:
             marks = self.marks()
-            training = marks[""].kind == "training" if "" in marks else False
             return {
                 "counts": {one["id"]: one["done"] for one in self._cells(marks)},
                 "series": self.judged(),
                 "grades": self.graded(),
-                "training": self.training() if training else [],
             }
         except UserError:
-            return {"counts": {}, "series": [], "grades": [], "training": []}
+            return {"counts": {}, "series": [], "grades": []}
 
     def look(self, locks: set[int] | None, now: float | None = None) -> bool:
         """Walk over it; whether something other than locks has changed since the last look."""
@@ -192,10 +189,6 @@ class WatchedFolder:
             if mark is not None:
                 found[inner] = mark
         return found
-
-    def training(self) -> list[dict[str, Any]]:
-        """The measurements of a training run."""
-        return self._known(("training",), [METRICS], lambda: _points(self.path))
 
     def judged(self) -> list[dict[str, Any]]:
         """Of every series of a GroupEval directory, how far it is and what failed."""
@@ -273,12 +266,8 @@ class WatchedFolder:
     def _counted(self, marks: Mapping[str, Mark]) -> dict[str, Any]:
         mark = marks.get("")
         if mark is not None and mark.kind == "training":
-            steps = [one["step"] for one in self.training()]
-            return {
-                "done": max(steps, default=0),
-                "asked": mark.asked.get("steps"),
-                "unit": "steps",
-            }
+            last = self._known(("steps",), [METRICS], lambda: _last_step(self.path))
+            return {"done": last, "asked": mark.asked.get("steps"), "unit": "steps"}
         if mark is not None and mark.kind == "groupeval":
             series = self.judged()
             done, asked = (sum(one[name] for one in series) for name in ("done", "asked"))
@@ -356,15 +345,9 @@ def _lines(path: Path) -> list[dict[str, Any]]:
     return found
 
 
-def _points(run: Path) -> list[dict[str, Any]]:
-    """Losses by step: of training, and held out with their interval."""
-    found = []
-    for entry in read_metrics(run):
-        loss = entry.get("loss" if entry["kind"] == "train" else "nats_per_token")
-        told = loss if isinstance(loss, Interval) else Interval(float(loss or 0.0))
-        point = {"kind": entry["kind"], "step": entry["step"], "loss": told.value}
-        found.append(point | ({"low": told.low, "high": told.high} if told.bounded else {}))
-    return found
+def _last_step(run: Path) -> int:
+    """How far a training run is."""
+    return max((entry["step"] for entry in read_metrics(run)), default=0)
 
 
 def _series(run: Path, inner: str) -> dict[str, Any]:

@@ -75,6 +75,18 @@ strop.setUp.push((root) => {
     return null;
   }
 
+  // The middle of the widest stretch that most lines have: there is something to read there.
+  function mostCommon(ends) {
+    const stops = [...new Set(ends.flat())].sort((a, b) => a - b);
+    let best = stops[0], most = 0, widest = 0;
+    stops.slice(1).forEach((to, i) => {
+      const from = stops[i], middle = (from + to) / 2;
+      const count = ends.filter(([a, b]) => a <= middle && middle <= b).length;
+      if (count > most || (count === most && to - from > widest)) [best, most, widest] = [middle, count, to - from];
+    });
+    return best;
+  }
+
   function place(panel, k, value) {
     const [from, to] = panel.limits.slice(2 * k, 2 * k + 2), [a, b] = panel.box.slice(2 * k, 2 * k + 2);
     const f = panel.log[k] ? Math.log : (v) => v;
@@ -100,8 +112,7 @@ strop.setUp.push((root) => {
     const label = element("label", "", "Read at equal entropy "), slider = element("input");
     Object.assign(slider, { type: "range", min: low, max: high, step: (high - low) / 200 });
     const ends = [...lines.values()].map((line) => [line.points[0][0], line.points[line.points.length - 1][0]]);
-    const common = [Math.max(...ends.map((e) => e[0])), Math.min(...ends.map((e) => e[1]))];
-    slider.value = common[0] <= common[1] ? (common[0] + common[1]) / 2 : (low + high) / 2;
+    slider.value = mostCommon(ends);
     label.append(slider);
     const table = element("div", "read");
     table.setAttribute("aria-live", "polite");

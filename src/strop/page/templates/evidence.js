@@ -148,7 +148,7 @@ strop.setUp.push((root) => {
         const made = element("article", "output answer " + (right(row) ? "right" : "sought"));
         made.tabIndex = 0;
         const problem = data.problems[row.id], found = row.answers[by];
-        made.append(element("h3", "", `${right(row) ? "✓ right" : "✗ " + row.outcomes[by]} · ${harmless(row.id)}`), words(problem.question),
+        made.append(element("h3", "", `${right(row) ? "✓ right" : "✗ " + row.outcomes[by]} · ${harmless(row.id)}${row.seed === null ? "" : `, seed ${row.seed}`}`), words(problem.question),
           element("h4", "", "Response"), words(row.response || "(empty)"));
         const facts = element("dl");
         for (const [name, value] of [["found", found === null ? "no answer" : found], ["expected", problem.expected]]) {

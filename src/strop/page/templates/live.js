@@ -1,13 +1,12 @@
-// What is under way in the folders of a page that is served: progress, losses, judges, failures.
+// What is under way in the folders of a page that is served: progress, judges, grades, failures.
 // Names and reasons come from files: they reach the page as text only.
 "use strict";
 (() => {
-  const { element, button, drawn, harmless, live } = window.strop;
+  const { element, button, harmless, live } = window.strop;
   const part = document.getElementById("under-way");
   if (!live || !part) return;
 
   const cards = new Map(); // folder -> the elements of its card
-  const points = new Map(); // folder -> losses
   const counted = new Map(); // event and folder -> lines
   let version = live.version;
 
@@ -37,12 +36,12 @@
     } else head.append(harmless(folder.name));
     const card = {
       made, state: element("span", "state"), bar: element("progress"), says: element("p", "facts"),
-      failures: element("ul", "failures"), lines: element("details"), curve: element("div"),
+      failures: element("ul", "failures"), lines: element("details"),
       command: element("div", "copied"), cells: element("details"),
     };
     head.append(" ", card.state);
     card.bar.setAttribute("aria-label", "Done of " + harmless(folder.name));
-    made.append(head, card.bar, card.says, card.failures, card.command, card.lines, card.curve, card.cells);
+    made.append(head, card.bar, card.says, card.failures, card.command, card.lines, card.cells);
     card.lines.hidden = card.cells.hidden = true;
     cards.set(folder.number, card);
     part.append(made);
@@ -111,54 +110,6 @@
     card.lines.lastChild.replaceChildren(...all.map((line) => element("li", "", line)));
   }
 
-  // Losses against steps: training as a line, held out with its interval.
-  const WIDE = 640, HIGH = 220, LEFT = 48, LOW = 26;
-  function showCurve(folder) {
-    const card = cards.get(folder), all = points.get(folder) || [];
-    if (!card || all.length < 2) return;
-    const ends = all.flatMap((one) => [one.low ?? one.loss, one.high ?? one.loss]);
-    const last = Math.max(...all.map((one) => one.step)), top = Math.max(...ends), bottom = Math.min(...ends);
-    const x = (step) => LEFT + (WIDE - LEFT - 8) * step / Math.max(1, last);
-    const y = (loss) => 8 + (HIGH - LOW - 8) * (top - loss) / Math.max(1e-9, top - bottom);
-    const svg = drawn("svg", { viewBox: `0 0 ${WIDE} ${HIGH}`, role: "img", tabindex: "0", class: "curve" });
-    svg.append(drawn("title", {}, "Loss in nats per token, by step"));
-    for (const loss of [bottom, (bottom + top) / 2, top]) {
-      svg.append(drawn("line", { x1: LEFT, x2: WIDE - 8, y1: y(loss), y2: y(loss), class: "grid" }));
-      svg.append(drawn("text", { x: LEFT - 6, y: y(loss) + 4, "text-anchor": "end" }, digits(loss)));
-    }
-    svg.append(drawn("text", { x: WIDE - 8, y: HIGH - 6, "text-anchor": "end" }, `step ${many(last)}`));
-    const train = all.filter((one) => one.kind === "train"), held = all.filter((one) => one.kind !== "train");
-    svg.append(drawn("polyline", { points: train.map((one) => `${x(one.step)},${y(one.loss)}`).join(" "), class: "train" }));
-    for (const one of held) {
-      if (one.low !== undefined)
-        svg.append(drawn("line", { x1: x(one.step), x2: x(one.step), y1: y(one.low), y2: y(one.high), class: "held" }));
-      svg.append(drawn("circle", { cx: x(one.step), cy: y(one.loss), r: 3.5, class: "held" }));
-    }
-    const says = element("p", "facts curve-says");
-    const tell = (one) => {
-      says.textContent = (one.kind === "train" ? "Training" : "Held out") + `, step ${many(one.step)}: ${one.loss.toFixed(4)} nats per token` +
-        (one.low === undefined ? "" : ` [${one.low.toFixed(4)}, ${one.high.toFixed(4)}]`);
-    };
-    let at = all.length - 1;
-    tell(all[at]);
-    const nearest = (event) => {
-      const box = svg.getBoundingClientRect(), step = ((event.clientX - box.left) / box.width * WIDE - LEFT) / (WIDE - LEFT - 8) * last;
-      at = all.reduce((best, one, i) => Math.abs(one.step - step) < Math.abs(all[best].step - step) ? i : best, 0);
-      tell(all[at]);
-    };
-    svg.addEventListener("pointermove", nearest);
-    svg.addEventListener("keydown", (event) => {
-      const move = { ArrowRight: 1, ArrowLeft: -1, Home: -all.length, End: all.length }[event.key];
-      if (!move) return;
-      event.preventDefault();
-      at = Math.max(0, Math.min(all.length - 1, at + move));
-      tell(all[at]);
-    });
-    const focused = card.curve.contains(document.activeElement);
-    card.curve.replaceChildren(element("p", "legend", "Loss in nats per token: training (line), held out (points, 95% intervals)"), svg, says);
-    if (focused) svg.focus();
-  }
-
   // Several folders beside each other: the page of all that are ticked.
   const together = element("p", "together");
   function beside() {
@@ -170,6 +121,21 @@
       together.append(link);
     }
   }
+
+  // What a reader has unfolded stays so.
+  function keepOpen(old, one) {
+    const title = (fold) => fold.querySelector("summary")?.textContent;
+    const open = new Set([...old.querySelectorAll("details[open]")].map(title));
+    one.querySelectorAll("details").forEach((fold) => { fold.open ||= open.has(title(fold)); });
+  }
+
+  let postponed = null; // a part that is not replaced while the focus is in it
+  document.addEventListener("focusout", () => setTimeout(() => {
+    if (!postponed || postponed.contains(document.activeElement)) return;
+    postponed.querySelector(".newer").remove();
+    postponed = null;
+    replaceParts();
+  }));
 
   // The server made another page: what of it is different takes the place of what is here.
   async function replaceParts() {
@@ -187,7 +153,13 @@
       if (one.id === "under-way") continue;
       const old = here.get(key), text = one.outerHTML;
       if (old && (kept(old) || sources.get(key) === text)) { place = old; continue; }
+      if (old && old.contains(document.activeElement)) { // somebody is at work there
+        if (!postponed) old.prepend(element("p", "newer", "There are newer numbers. They appear when you leave this part."));
+        postponed = place = old;
+        continue;
+      }
       sources.set(key, text);
+      if (old) keepOpen(old, one);
       if (old) old.replaceWith(one); else place.after(one);
       place = one;
       document.dispatchEvent(new CustomEvent("strop:replaced", { detail: { element: one } }));
@@ -203,7 +175,7 @@
   const lost = element("p", "warning");
   lost.textContent = "The server does not answer: what you see is as it was last. `strop view` starts it again.";
   lost.hidden = true;
-  part.append(...(live.index ? [] : [element("h2", "", "Under way")]), lost, together);
+  part.append(...(live.index ? [] : [element("h2", "", "Progress")]), lost, together);
   part.classList.toggle("index", Boolean(live.index));
 
   function listen(events, name, act) {
@@ -220,10 +192,6 @@
   listen(events, "progress", (said) => {
     said.folders.forEach(showFolder);
     part.hidden = lost.hidden && ![...cards.values()].some((card) => !card.made.hidden);
-  });
-  listen(events, "training", (said) => {
-    points.set(said.folder, [...(points.get(said.folder) || []).slice(0, said.from), ...said.points]);
-    showCurve(said.folder);
   });
   listen(events, "judgments", (said) => showLines(said.folder, "judgments", said.series.map((one) =>
     `${harmless(one.name)}: ${many(one.done)} of ${many(one.asked)} groups` + (one.failed ? `, ${many(one.failed)} failed` : ""))));

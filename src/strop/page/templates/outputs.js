@@ -36,12 +36,14 @@ strop.setUp.push((root) => {
     if (strop.live) {
       const said = alone !== null ? await single(side) : await strop.fetched("outputs", {
         cell: index.cells[side.cell].id, after: side.next === undefined ? -1 : side.next, n: count, search: ask.wanted,
+        repeats: ask.only === "repeats" ? ask.run : "", unlike: ask.only === "different" ? index.cells[side.other].id : "",
         ...(ask.bound === null ? {} : { column: ask.column, bound: ask.bound, direction: ask.direction }),
         order: ask.order === "number" ? "" : ask.order,
       });
       return { ...side, rows: side.rows.concat(said.rows.map(seen)), next: said.next, kept: said.kept, held: said.held };
     }
-    const list = await outputs(side.cell), kept = chosen(list, ask, side.cell);
+    const list = await outputs(side.cell), others = ask.only === "different" ? await outputs(side.other) : [];
+    const kept = chosen(list, ask, side.cell, new Map(others.map((one) => [one.number, one.text])));
     const end = side.rows.length + count;
     return { ...side, rows: kept.slice(0, end), next: end < kept.length ? end : null, kept: kept.length, held: list.length };
   }
@@ -134,12 +136,13 @@ strop.setUp.push((root) => {
     return { ...ask, column: columnOf(preset[0]), direction: preset[1], bound: bound === null ? -1 : bound };
   }
 
-  function chosen(list, ask, cell) {
+  function chosen(list, ask, cell, others) {
     const { column, bound, direction } = bounded(ask, cell);
     const kept = list.filter((one) => {
       if (alone !== null) return one.number === alone;
       if (ask.wanted && !one.lower.includes(ask.wanted)) return false;
       if (ask.only === "repeats" && ![...countWithin(one.text, ask.run).values()].some((times) => times > 1)) return false;
+      if (ask.only === "different" && (!others.has(one.number) || others.get(one.number) === one.text)) return false;
       if (bound === null) return true;
       const value = one.values[column];
       return value !== null && value !== undefined && (direction === "most" ? value <= bound : value >= bound);
@@ -243,7 +246,8 @@ strop.setUp.push((root) => {
 
   async function show(count = PAGE, added = false) {
     const mine = ++latest, ask = asked();
-    const before = added ? sides : ["a", "b"].map((name) => ({ name, cell: Number($("side-" + name).value), rows: [] }));
+    const [left, right] = ["a", "b"].map((name) => Number($("side-" + name).value));
+    const before = added ? sides : [{ name: "a", cell: left, other: right, rows: [] }, { name: "b", cell: right, other: left, rows: [] }];
     if (before.some((side) => !index.cells[side.cell])) return say("There are no outputs yet.");
     let now;
     try {
@@ -258,11 +262,7 @@ strop.setUp.push((root) => {
   }
 
   async function draw(ask, mine) {
-    let rows = sides.map((side) => side.rows);
-    if (ask.only === "different") {
-      const texts = rows.map((list) => new Map(list.map((one) => [one.number, one.text])));
-      rows = rows.map((list, s) => list.filter((one) => texts[1 - s].has(one.number) && texts[1 - s].get(one.number) !== one.text));
-    }
+    const rows = sides.map((side) => side.rows);
     const across = [];
     if (ask.mark === "across")
       for (const side of sides) across.push(countAcross(strop.live ? side.rows : await outputs(side.cell), ask.run));
@@ -281,7 +281,6 @@ strop.setUp.push((root) => {
     cards.forEach((one) => fold(...one));
     const tell = (side) => `${side.kept === null ? "some" : side.kept} of ${side.held}` + trimmed(side);
     let words = `Left: ${tell(sides[0])} outputs. Right: ${tell(sides[1])}.`;
-    if (ask.only === "different") words += ` ${rows[0].length} of the ${Math.max(sides[0].rows.length, sides[1].rows.length)} shown differ.`;
     if (sides.some((side) => side.kept === null)) words += " Not all were looked at: the search took too long.";
     say(words);
     if (alone !== null) $("status").append(" ", button("Show all", () => { alone = null; history.replaceState(null, "", "#outputs"); again(); }, "small"));
@@ -326,8 +325,7 @@ strop.setUp.push((root) => {
       $("filter-column").append(option(String(i), one.label));
       $("order").append(option(i + " 1", one.label + " ↑"), option(i + " -1", one.label + " ↓"));
     });
-    const shows = [["all", "all"], ["different", "pairs that differ"]];
-    if (!strop.live) shows.push(["repeats", "with repeats"]);
+    const shows = [["all", "all"], ["different", "pairs that differ"], ["repeats", "with repeats"]];
     if (columnOf("entropy") >= 0 && index.cells.some((one) => one.guard !== null)) shows.push(["guard", "below the guard"]);
     if (columnOf("violations") >= 0) shows.push(["wrong", "with mistakes"]);
     if (columnOf("right") >= 0) shows.push(["failed", "wrong answers"]);
