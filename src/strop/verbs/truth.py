@@ -245,8 +245,7 @@ def _precisions(rows: Rows) -> Iterable[str]:
         rare = ", ".join(f"{k}: {v}" for k, v in row.get("rare", {}).items())
         yield (
             f"{row['model']}, {row['setting']}: {row['violations']:.2f} violations, modes "
-            f"{row['modes'].value:.1f}"
-            + (f"; rare words a text, {rare}" if rare else "")
+            f"{row['modes'].value:.1f}" + (f"; rare words a text, {rare}" if rare else "")
         )
 
 
