@@ -58,7 +58,7 @@ planted-faults: $(STAMPS)/install
 	$(BIN)/python scripts/planted-faults.py
 
 # Small changes, one at a time, in the modules that make numbers: how many do their tests notice?
-# About an hour; it continues where it stopped. MODULE=stats/power.py runs one module.
+# About an hour; it continues where it stopped. MODULE=stats/published.py runs one module.
 mutants: $(STAMPS)/install
 	$(TEST_ENV) nice $(BIN)/python -W ignore scripts/mutants.py $(MODULE)
 

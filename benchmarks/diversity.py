@@ -21,7 +21,7 @@ from strop.language import Language
 from strop.measure.across import MARGIN, TEXTS, HeldOutPairs
 from strop.measure.guard import side_of
 from strop.spec import SamplerSpec
-from strop.stats.shares import wilson
+from strop.stats.resample import wilson
 
 POOL = 1024
 SAMPLERS = {

@@ -34,8 +34,7 @@ import numpy as np
 
 from strop.groupeval.bootstrap import FLOOR
 from strop.groupeval.by_prompt import over_prompts, share_over_prompts, too_skewed
-from strop.stats.crossed import Crossed, crossed
-from strop.stats.jackknife import student
+from strop.stats.resample import Crossed, crossed, student
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "scripts"))
 

@@ -38,14 +38,12 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")  # before numpy loads
 import numpy as np
 from numpy.typing import NDArray
 
-from strop.measure.aggregates import pooled
+from strop.measure.across import pooled
 from strop.measure.guard import guard_of
 from strop.spec import OperatingPoint, SamplerSpec
-from strop.stats.jackknife import jackknife
-from strop.stats.resample import mean
+from strop.stats.resample import jackknife, mean
 from strop.store import Run
-from strop.tuning.propose import search
-from strop.tuning.race import Drawn, Limit, Race, Rules
+from strop.tuning.race import Drawn, Limit, Race, Rules, search
 from strop.tuning.space import Space
 from strop.verbs import run as run_study
 

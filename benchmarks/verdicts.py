@@ -23,8 +23,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from strop.comparing.compare import compare
-from strop.comparing.levels import Level
-from strop.comparing.scored import Scored, common_length
+from strop.comparing.diversity import Scored, common_length
+from strop.comparing.frontier import Level
 from strop.comparing.side import Sample, Side
 from strop.comparing.verdict import DIFFERENT, KINDS
 from strop.theory.accounting import Chain

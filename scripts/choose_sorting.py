@@ -17,10 +17,9 @@ from pathlib import Path
 
 import numpy as np
 
-from strop.groupeval.offline import pieces, text_likeness
-from strop.groupeval.people import shipped_groups, tasks_of
+from strop.groupeval.human import shipped_groups, tasks_of
+from strop.groupeval.offline import Sorting, cuts, pieces, soft_entropy, text_likeness
 from strop.groupeval.scores import entropy
-from strop.groupeval.sorting import Sorting, cuts, soft_entropy
 from strop.groupeval.trust import spearman
 from strop.verbs.groupeval_validate import KEPT, KnownVectors
 from strop.verbs.groupeval_verbs import VALIDATE

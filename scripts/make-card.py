@@ -18,7 +18,7 @@ import yaml
 
 from strop.denoisers import load_model
 from strop.rng import derive_seed
-from strop.stats.jackknife import student
+from strop.stats.resample import student
 from strop.verbs.certify import CELL, STUDY, measure, own_numbers
 
 

@@ -27,7 +27,7 @@ from inspect import Signature
 from os import PathLike
 from typing import Any, Literal, Required, TypedDict, Unpack
 
-from strop.verbs.result import Result
+from strop.verbs.verb import Result
 from strop.verbs.verb import Parameter, Verb
 
 Place = str | PathLike[str]

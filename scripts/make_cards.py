@@ -10,8 +10,8 @@ import sys
 from pathlib import Path
 
 from strop.disk import write
+from strop.groupeval.human import shipped_groups
 from strop.groupeval.offline import VERSIONS, offline_client, offline_spec, pieces
-from strop.groupeval.people import shipped_groups
 from strop.groupeval.profile import Profile
 from strop.groupeval.validation import (
     CARDS,

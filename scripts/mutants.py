@@ -1,7 +1,7 @@
 """Change one thing at a time in modules that make numbers, and count the changes tests notice.
 
     make mutants                            the modules of scripts/mutants.yaml; it continues
-    make mutants MODULE=stats/power.py      one module (a part of its path is enough)
+    make mutants MODULE=stats/published.py      one module (a part of its path is enough)
     make mutants MODULE="stats --most 50"   half as many of each for now
     python scripts/mutants.py --survivors   what no test has noticed, with its ids
     python scripts/mutants.py --table       puts the results into the table of docs/testing.md

@@ -13,8 +13,8 @@ from pathlib import Path
 
 from packing import pack
 from strop.disk import write
+from strop.training.documents import Shards
 from strop.training.run import TrainingRun
-from strop.training.shards import Shards
 
 
 def main() -> None:

@@ -18,8 +18,8 @@ import numpy as np
 from packing import pack
 from strop.disk import write
 from strop.language import Language
+from strop.training.documents import Shards
 from strop.training.run import TrainingRun
-from strop.training.shards import Shards
 
 ROWS = 512
 

@@ -22,9 +22,9 @@ import strop
 from packing import PackedLoss, as_lines, held_out_texts, pack
 from strop.denoisers.tokenizer import TextCodec
 from strop.disk import write
-from strop.store.documents import told_apart
+from strop.store.folder import told_apart
+from strop.training.documents import Shards
 from strop.training.run import TrainingRun
-from strop.training.shards import Shards
 from strop.training.spec import TrainSpec
 
 SAMPLES, STEPS, TEMPERATURE = 10, 64, 0.9

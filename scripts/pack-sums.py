@@ -16,8 +16,8 @@ from packing import PackedLoss, pack
 from strop.denoisers.load import load_model
 from strop.disk import write
 from strop.tasks.sums import RESPONSE, problems
+from strop.training.documents import Shards
 from strop.training.run import TrainingRun
-from strop.training.shards import Shards
 from sums_score import score
 from sums_words import best_by_numbers, commonest_answer
 

@@ -24,7 +24,7 @@ import canvas_replay
 import strop
 from strop.denoisers.base import BlockDenoiser, Denoiser
 from strop.samplers import public_blocks
-from strop.samplers.machinery.reading import Cache
+from strop.samplers.machinery.committing import Cache
 from strop.samplers.public_decoders import PublicRun, dream, fast_dllm_dream, fast_dllm_llada, llada
 
 __all__ = ["Folder", "Replayed", "folders", "played", "replay"]

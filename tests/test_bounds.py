@@ -9,11 +9,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from strop import SamplerSpec, TabularDenoiser, bounds
-from strop.bounds import MOST_AT_ONCE, MOST_OUTPUTS, bounded_batch, bounded_outputs
+from strop import SamplerSpec, TabularDenoiser, runtime
 from strop.cli.main import run as strop
 from strop.draw import sample_cells
 from strop.errors import UserError
+from strop.runtime import MOST_AT_ONCE, MOST_OUTPUTS, bounded_batch, bounded_outputs
 
 
 def test_the_outputs_of_all_cells_are_added_up() -> None:
@@ -61,7 +61,7 @@ def test_a_task_adds_up_its_temperatures(tmp_path: Path, monkeypatch: pytest.Mon
     """256 problems under one seed, at one temperature, are within the bound, and at two are not."""
     from strop.tasks.running import run_task
 
-    monkeypatch.setattr(bounds, "MOST_OUTPUTS", 256)
+    monkeypatch.setattr(runtime, "MOST_OUTPUTS", 256)
     for temperatures, told in (((1.0,), "nowhere"), ((1.0, 0.5), "too much in one call")):
         with pytest.raises(UserError, match=told):
             run_task(
@@ -75,11 +75,11 @@ def test_drawing_looks_at_all_cells_and_at_the_length_of_a_batch(
     """Whoever calls it: a search, a comparison, a study."""
     model = TabularDenoiser(np.full((3, 3), 1 / 9))
     specs = [SamplerSpec(steps=1), SamplerSpec(steps=2)]
-    monkeypatch.setattr(bounds, "MOST_OUTPUTS", 8)
+    monkeypatch.setattr(runtime, "MOST_OUTPUTS", 8)
     assert [len(pool) for pool in sample_cells(model, specs, n=[4, 4])] == [4, 4]
     with pytest.raises(UserError, match="`n` asks for too much"):
         sample_cells(model, specs, n=[4, 5])
-    monkeypatch.setattr(bounds, "MOST_AT_ONCE", 8)
+    monkeypatch.setattr(runtime, "MOST_AT_ONCE", 8)
     assert len(sample_cells(model, specs[:1], n=4, batch_size=4)[0]) == 4
     with pytest.raises(UserError, match="`batch_size` asks for too much") as caught:
         sample_cells(model, specs[:1], n=4, batch_size=5)
@@ -88,15 +88,15 @@ def test_drawing_looks_at_all_cells_and_at_the_length_of_a_batch(
 
 def test_replicates_are_bounded(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = ["groupeval", "score", str(tmp_path / "nowhere"), "--replicates"]
-    assert strop([*words, str(bounds.MOST_REPLICATES + 1)]) == 1
+    assert strop([*words, str(runtime.MOST_REPLICATES + 1)]) == 1
     assert "at most 1,000,000" in capsys.readouterr().err
-    assert strop([*words, str(bounds.MOST_REPLICATES)]) == 1
+    assert strop([*words, str(runtime.MOST_REPLICATES)]) == 1
     assert "--replicates" not in capsys.readouterr().err
 
 
 def test_cores_are_those_that_this_process_may_use(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert bounds.cores() == len(os.sched_getaffinity(0))
+    assert runtime.cores() == len(os.sched_getaffinity(0))
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {3, 5, 7})
-    assert bounds.cores() == 3
+    assert runtime.cores() == 3
     monkeypatch.delattr(os, "sched_getaffinity")
-    assert bounds.cores() == os.cpu_count()
+    assert runtime.cores() == os.cpu_count()

@@ -140,7 +140,7 @@ def test_a_place_where_random_weights_cannot_go_is_told(
 def test_rows_are_joined_as_the_training_code_does(tmp_path: Path, capsys) -> None:
     """Two documents: one stream, an end-of-text behind each, cut, and put between two of them."""
     from strop.denoisers import load_model
-    from strop.measure.heldout import read_rows
+    from strop.measure.guard import read_rows
 
     texts = tmp_path / "texts.jsonl"
     said = ["The king went out.", "She had a golden ring, and no one knew of it."]

@@ -18,7 +18,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from strop.bounds import MOST_LENGTH
 from strop.denoisers.tokenizer import TextCodec
 from strop.errors import UserError
 from strop.prompts import (
@@ -35,6 +34,7 @@ from strop.prompts import (
     resolve,
 )
 from strop.prompts.rows import LONGEST_LINE, joined, parse
+from strop.runtime import MOST_LENGTH
 from strop.spec import CheckpointSpec, GeneratorSpec, PromptSpec, SamplerSpec
 
 LETTERS = "abcdefghijklmnopqrstuvwxyz .?:=+0123456789\n[]\\{}ABQ"

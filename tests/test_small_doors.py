@@ -10,7 +10,7 @@ import yaml
 
 from strop.cli.main import run as strop
 from strop.spec import CheckpointSpec
-from strop.store.documents import load_yaml
+from strop.store.folder import load_yaml
 from strop.tasks.outcome import Entrant, label_of
 
 

@@ -17,7 +17,7 @@ from strop.measure.score import score_outputs
 from strop.pool import Output
 from strop.spec import CellSpec, GeneratorSpec, MetricSpec
 from strop.store import Cell, Run
-from strop.store.documents import OUTPUTS, PARTS
+from strop.store.folder import OUTPUTS, PARTS
 
 
 @pytest.fixture

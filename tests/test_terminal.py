@@ -21,8 +21,7 @@ from strop.cli import output
 from strop.cli.main import add, build, run
 from strop.errors import ALONE, EXTRA_OF, missing_package
 from strop.store import Folder
-from strop.verbs.result import Result
-from strop.verbs.verb import Verb, visible
+from strop.verbs.verb import Result, Verb, visible
 from tiny_models import environment
 
 ROOT = Path(__file__).parents[1]

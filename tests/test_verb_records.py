@@ -20,9 +20,8 @@ from strop.registry import resolve
 from strop.stats.interval import Interval
 from strop.table import Column, Table
 from strop.verbs import calls
-from strop.verbs.result import Facts, Result, Strong, grid
 from strop.verbs.study import Study
-from strop.verbs.verb import Ask, Parameter, Verb, VerbGroup
+from strop.verbs.verb import Ask, Facts, Parameter, Result, Strong, Verb, VerbGroup, grid
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "scripts"))
 

@@ -49,7 +49,7 @@ if TYPE_CHECKING:
         tune,
         view,
     )
-    from strop.verbs.result import Result
+    from strop.verbs.verb import Result
 
 _NEED_TORCH = (
     "Denoiser",

@@ -16,7 +16,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import norm, t
 
-from strop.comparing.compare import Comparison, _layer, _measures, compare
+from strop.comparing.compare import (
+    Comparison,
+    _everywhere,
+    _layer,
+    _least,
+    _measures,
+    _outside,
+    compare,
+    enough,
+    sentence,
+)
 from strop.comparing.diversity import (
     Diversity,
     _state,
@@ -26,10 +36,7 @@ from strop.comparing.diversity import (
     unseen_copies,
     with_copy,
 )
-from strop.comparing.enough import _everywhere, _least, _outside, enough
-from strop.comparing.frontier import Equal, equal_sharpness, grid, thin
-from strop.comparing.levels import Level, spent
-from strop.comparing.overall import overall
+from strop.comparing.frontier import Equal, Level, equal_sharpness, grid, spent, thin
 from strop.comparing.side import Curve, Sample, Side, interval, of_one_setting, simultaneous
 from strop.comparing.verdict import (
     BENT,
@@ -40,8 +47,8 @@ from strop.comparing.verdict import (
     SideVerdict,
     decide,
     frontiers,
+    overall,
 )
-from strop.comparing.words import sentence
 from strop.errors import UserError
 from strop.measure.guard import guard
 from strop.rng import derive_seed

@@ -8,15 +8,11 @@ import numpy as np
 import pytest
 from scipy.stats import norm
 
-from strop.comparing.compare import compare
+from strop.comparing.compare import compare, enough, ratio
 from strop.comparing.diversity import Diversity, copies
-from strop.comparing.enough import enough
-from strop.comparing.frontier import Equal
-from strop.comparing.levels import Level, spent
-from strop.comparing.overall import overall
+from strop.comparing.frontier import Equal, Level, spent
 from strop.comparing.side import Sample, Side
-from strop.comparing.verdict import DIFFERENT, KINDS, Layer, SideVerdict, decide, mirrored
-from strop.comparing.words import ratio
+from strop.comparing.verdict import DIFFERENT, KINDS, Layer, SideVerdict, decide, mirrored, overall
 from strop.errors import UserError
 from strop.stats.resample import Interval
 

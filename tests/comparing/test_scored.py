@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from strop.comparing.compare import compare
-from strop.comparing.diversity import copies
-from strop.comparing.scored import Scored, common_length
+from strop.comparing.diversity import Scored, common_length, copies
 from strop.comparing.side import Curve, Sample, Side
 from strop.comparing.verdict import SHORTER
 from strop.errors import UserError

@@ -7,10 +7,17 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from strop.comparing.frontier import Equal, Grid, equal_sharpness, grid, smooth_gaps
-from strop.comparing.levels import Level
+from strop.comparing.frontier import (
+    Equal,
+    Grid,
+    Level,
+    equal_sharpness,
+    grid,
+    parabola,
+    smooth_gaps,
+    smoothed,
+)
 from strop.comparing.side import Curve, Sample, Side, interval, simultaneous
-from strop.comparing.smooth import parabola, smoothed
 from strop.comparing.verdict import frontiers
 
 LEVEL, MARGIN = Level(), 0.03

@@ -30,7 +30,7 @@ from drills import (
 
 import warm_processes
 from strop.cli.main import run as run_command
-from strop.engine import cluster
+from strop.engine import rays
 from tiny_models import environment, wait_for
 
 pytest.importorskip("ray")
@@ -47,7 +47,7 @@ import strop
 from strop.draw.worker import DrawJob, recipe_of
 from strop.checkpoints.checkpoint import fingerprint
 from strop.engine import rays
-from strop.engine.cluster import machines
+from strop.engine.plan import machines
 from strop.errors import UserError
 import pickle
 import ray
@@ -114,12 +114,12 @@ def test_ray_s_own_variable_names_the_cluster(
     asked: list[str | None] = []
     monkeypatch.setattr(ray, "is_initialized", lambda: False)
     monkeypatch.setattr(ray, "init", lambda address=None, **_: asked.append(address))
-    monkeypatch.setattr(cluster, "_knock", lambda _: None)
+    monkeypatch.setattr(rays, "_knock", lambda _: None)
     monkeypatch.setenv("RAY_ADDRESS", "10.0.0.1:6379")
-    cluster.join(None)
-    cluster.join("10.0.0.2:6379")
+    rays.join(None)
+    rays.join("10.0.0.2:6379")
     monkeypatch.setenv("RAY_ADDRESS", "")
-    cluster.join(None)
+    rays.join(None)
     assert asked == ["10.0.0.1:6379", "10.0.0.2:6379", "local"]
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from doc_pages import ROOT
-from strop import bounds
+from strop import runtime
 from strop.engine import LOCAL, Engine, Shard, cut, spelled
 from strop.engine.plan import (
     Elsewhere,
@@ -102,7 +102,7 @@ def test_what_does_not_go_together_is_refused(said: dict[str, str]) -> None:
 
 
 def test_no_more_processes_are_started_than_cores_can_carry(monkeypatch) -> None:
-    monkeypatch.setattr(bounds, "cores", lambda: 3)
+    monkeypatch.setattr(runtime, "cores", lambda: 3)
     assert len(Engine.of(devices="cpu:12").places()) == 12
     for devices in ("cpu:13", "cpu:1000000", "cpu:7,cpu:6", "cpu:9" + "9" * 5000):
         with pytest.raises(UserError, match=r"too much|no device"):

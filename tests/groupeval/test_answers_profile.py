@@ -30,16 +30,15 @@ from strop.groupeval.human import human_page
 from strop.groupeval.inputs import fitted, read_inputs
 from strop.groupeval.plan import Source, make_plan
 from strop.groupeval.profile import Profile, messages
-from strop.groupeval.scores import PlannedGroups
+from strop.groupeval.scores import PlannedGroups, decision
 from strop.groupeval.series import Series
 from strop.groupeval.verdict import GroupVerdict
-from strop.groupeval.words import decision
 from strop.page.tables import judged_series
 from strop.pool import Output
 from strop.prompts import Canvas, Canvases
 from strop.spec import CellSpec, CheckpointSpec, GeneratorSpec, SamplerSpec
 from strop.stats.interval import Interval
-from strop.stats.shares import skewed, wilson
+from strop.stats.resample import skewed, wilson
 from strop.store import Run
 from strop.verbs.groupeval_score import _numbers
 

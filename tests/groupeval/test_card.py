@@ -11,8 +11,8 @@ from pools import planned
 from strop.cli.main import run as command
 from strop.errors import UserError
 from strop.groupeval import JudgeSpec, judge_run
+from strop.groupeval.human import RatedGroup, shipped_groups
 from strop.groupeval.offline import VERSIONS, offline_client, offline_spec
-from strop.groupeval.people import RatedGroup, shipped_groups
 from strop.groupeval.profile import Profile
 from strop.groupeval.validation import (
     CARDS,

@@ -13,7 +13,7 @@ from scripted_server import Action, agree, serving
 
 from strop.groupeval.series import Series, list_series
 from strop.spec import JudgeSpec
-from strop.verbs import judge
+from strop.verbs import groupeval_judge
 
 __all__ = ["quick_judge"]  # the fixture `call`
 
@@ -102,11 +102,11 @@ def test_an_error_about_the_length_is_an_answer(call: Called, tmp_path: Path, to
 def test_a_silent_server_is_given_up_soon(
     call: Called, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(judge, "PROBE_SECONDS", 0.1)
+    monkeypatch.setattr(groupeval_judge, "PROBE_SECONDS", 0.1)
     run = planned(tmp_path / "run", {"a": 8})
     with serving(lambda body, _: agree(body), lambda *_: Action("{}", delay=0.6)) as served:
         code, _, err = call(run, "--base-url", served.url, "--timeout", 0.5)
-    assert (code, len(served.probes)) == (2, judge.PROBE_TRIES)
+    assert (code, len(served.probes)) == (2, groupeval_judge.PROBE_TRIES)
     assert "does not answer a plain question" in err
     assert "0.1 s for the reply" in err
 

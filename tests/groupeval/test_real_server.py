@@ -21,7 +21,7 @@ import pytest
 from jsonschema import Draft202012Validator
 from pools import SUBJECTS, jsonl
 
-from strop.groupeval.people import shipped_groups
+from strop.groupeval.human import shipped_groups
 from strop.groupeval.profile import FILES, MANIFEST, PROFILES
 from strop.groupeval.series import Series
 from strop.served.cost import SENT, SETTLED

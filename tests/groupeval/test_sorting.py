@@ -8,17 +8,19 @@ import math
 import numpy as np
 import pytest
 
-from strop.groupeval.offline import offline_client, offline_spec, text_likeness
-from strop.groupeval.profile import Profile
-from strop.groupeval.sorting import (
+from strop.groupeval.offline import (
     SORTINGS,
     Sorting,
     cuts,
     likeness,
+    offline_client,
+    offline_spec,
     soft_entropy,
     sort_by_content,
+    text_likeness,
     without,
 )
+from strop.groupeval.profile import Profile
 
 RULE = Sorting(surface=0.0, threshold=0.5, width=0.05, power=1.0)
 

@@ -13,7 +13,7 @@ from scripted_server import Action, serving
 
 from strop.cli.main import run
 from strop.errors import UserError
-from strop.groupeval.people import RatedGroup, read_groups, shipped_groups, tasks_of
+from strop.groupeval.human import RatedGroup, read_groups, shipped_groups, tasks_of
 from strop.groupeval.validation import (
     JudgedGroups,
     best_threshold,

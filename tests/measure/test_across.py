@@ -24,7 +24,7 @@ from strop.measure.entropy import entropy
 from strop.measure.guard import Guard, guard
 from strop.measure.metric import PoolRows
 from strop.stats.interval import Interval
-from strop.stats.jackknife import jackknife
+from strop.stats.resample import jackknife
 from strop.tuning.race import Limit, guard_limits
 
 LENGTH = 9

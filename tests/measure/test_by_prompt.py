@@ -13,8 +13,7 @@ from strop.measure.frame import BY_PROMPT, Measured, PartialScore, perplexity_ra
 from strop.measure.metric import CALLS, ENTROPY, PERPLEXITY, PoolRows
 from strop.prompts import Canvas, Canvases
 from strop.spec import CellSpec, CheckpointSpec, GeneratorSpec, MetricSpec, PromptSpec, SamplerSpec
-from strop.stats.jackknife import student
-from strop.stats.resample import clustered, mean
+from strop.stats.resample import clustered, mean, student
 from strop.tuning.race import Arm, Drawn
 from strop.verbs.points import UNSEEN, prompt_notes, unseen
 

@@ -19,6 +19,7 @@ from strop.measure import guard as module
 from strop.measure.entropy import entropy
 from strop.measure.guard import (
     Guard,
+    HeldOutTexts,
     clean_tokens,
     default_guard,
     evaluator_guard,
@@ -26,8 +27,8 @@ from strop.measure.guard import (
     guard_of,
     held_out_guard,
     quantile_ends,
+    read_texts,
 )
-from strop.measure.heldout import HeldOutTexts, read_texts
 from strop.spec import GeneratorSpec, PromptSpec
 from strop.stats.interval import Interval
 from strop.store import Run

@@ -15,7 +15,7 @@ from strop.cli.main import run
 from strop.denoisers import load_denoiser
 from strop.errors import UserError
 from strop.instruments.posterior import path_scores
-from strop.measure.heldout import read_rows
+from strop.measure.guard import read_rows
 from strop.samplers.machinery.start import reveal_grid
 from strop.spec import SamplerSpec
 from strop.theory.mpath import bound_from_scores, exact_bound

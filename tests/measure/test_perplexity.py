@@ -12,7 +12,7 @@ from evaluators import END, END_ID, HAND_MADE, outputs_of, write_gpt2
 
 from strop.errors import UserError
 from strop.measure import perplexity as module
-from strop.measure.aggregates import statistics
+from strop.measure.across import statistics
 from strop.measure.evaluator import Evaluator, load_evaluator
 from strop.measure.perplexity import (
     TOKENS,
@@ -285,7 +285,7 @@ def test_tokens_one_by_one_add_up_to_the_sums(evaluator: Evaluator, policy: Any)
 
 def test_what_follows_the_first_document_counts_for_no_score(evaluator: Evaluator) -> None:
     """Noise behind the end buys no entropy: tokens, nats and all that is read on them stay."""
-    from strop.comparing.scored import Scored
+    from strop.comparing.diversity import Scored
     from strop.measure.entropy import entropy
 
     text = "The cat sat on the mat and the cat slept on the mat."

@@ -18,8 +18,7 @@ from strop.measure.entropy import (
     repetition,
     vendi_score,
 )
-from strop.measure.guard import guard, held_out_guard
-from strop.measure.heldout import read_texts
+from strop.measure.guard import guard, held_out_guard, read_texts
 
 # Entropy and its guard
 

@@ -17,7 +17,7 @@ import pytest
 from made_runs import cell_spec, made_cell, output
 from strop.errors import UserError
 from strop.measure import perplexity as module
-from strop.measure.aggregates import statistics
+from strop.measure.across import statistics
 from strop.measure.evaluator import EvaluatorRecipe
 from strop.measure.perplexity import (
     TOKENS,
@@ -41,7 +41,7 @@ from strop.measure.spans import (
 from strop.prompts import Canvas, Canvases
 from strop.spec import EvaluatorSpec
 from strop.stats.resample import POSITIVE, SHARE
-from strop.store.prompts import KeptPrompts
+from strop.store.tables import KeptPrompts
 
 END = 256
 SUMS = ("nll", "tokens", "bytes", "kept_bytes", "source_bytes")

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from strop.errors import UserError
-from strop.measure.heldout import plain_texts, read_rows
+from strop.measure.guard import plain_texts, read_rows
 
 LETTERS = SimpleNamespace(
     vocab_size=128,

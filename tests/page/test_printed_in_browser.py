@@ -17,8 +17,8 @@ from strop.prompts import Canvas, Canvases
 from strop.spec import CellSpec, CheckpointSpec, GeneratorSpec, SamplerSpec
 from strop.store import Cell, Run
 from strop.tasks import TASKS, Filter, Task, Verdict, results
-from strop.tasks.cell_grades import grade_cell
 from strop.tasks.outcome import Entrant, TaskRun
+from strop.tasks.running import grade_cell
 from strop.tasks.tables import write_result
 from strop.tasks.task import Item
 

@@ -16,7 +16,7 @@ from served import served
 from strop.disk import locked
 from strop.measure.frame import read_run
 from strop.store import Cell, Run
-from strop.store.documents import OUTPUTS
+from strop.store.folder import OUTPUTS
 from strop.store.tables import ROWS, output_table, write_stream
 
 pytest.importorskip("starlette")

@@ -16,8 +16,7 @@ import torch
 import strop
 from strop.samplers import caches
 from strop.samplers.caches import CacheBench, Laws, Shadowed, _compared
-from strop.samplers.machinery.committing import Turn
-from strop.samplers.machinery.reading import NetworkReader, View
+from strop.samplers.machinery.committing import NetworkReader, Turn, View
 
 MASK, LENGTH = 3, 4
 DENOISER: Any = SimpleNamespace(mask_id=MASK, spec=SimpleNamespace(family="llada"))

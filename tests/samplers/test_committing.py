@@ -26,10 +26,10 @@ from strop.samplers.machinery.committing import (
     Schedule,
     Threshold,
     Turn,
+    View,
     best,
 )
 from strop.samplers.machinery.drawing import NOT_OPEN, SCORES, Confidence, scattered
-from strop.samplers.machinery.reading import View
 
 Row = list[float | None]
 """Scores; None where nothing is open."""

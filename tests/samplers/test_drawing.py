@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from strop.denoisers.base import NEG_INFINITY
 from strop.errors import UserError
 from strop.rng import Stream
+from strop.samplers.machinery.committing import View
 from strop.samplers.machinery.drawing import NOT_OPEN, AddressedDraws, Confidence
-from strop.samplers.machinery.reading import View
 from strop.spec import SamplerSpec
 
 VOCAB, MASK = 7, 6

@@ -36,8 +36,8 @@ from strop.prompts import PromptReader, PromptSet, resolve
 from strop.records import SAMPLERS
 from strop.samplers import fast
 from strop.samplers.ancestral import RevealFirst
+from strop.samplers.machinery.committing import NetworkReader
 from strop.samplers.machinery.packed import FastDraw, packed
-from strop.samplers.machinery.reading import NetworkReader
 from strop.spec import SamplerSpec
 
 DENSE_WAITS = {"fast-dllm-dream": 4.0}

@@ -17,8 +17,15 @@ from strop import SamplerSpec, TabularDenoiser
 from strop.rng import Stream
 from strop.samplers import ancestral
 from strop.samplers.ancestral import OpenOffers, Skips
-from strop.samplers.machinery.addressed import Address
-from strop.samplers.machinery.lattice import CAP, CLOCK_SLACK, WEIGHT_SLACK, Lattice, Offers, levels
+from strop.samplers.machinery.lattice import (
+    CAP,
+    CLOCK_SLACK,
+    WEIGHT_SLACK,
+    Address,
+    Lattice,
+    Offers,
+    levels,
+)
 from strop.samplers.machinery.start import reveal_grid
 
 PASS, FAIL = 1e-3, 1e-9

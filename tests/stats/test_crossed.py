@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy.special import stdtrit
 
-from strop.stats.crossed import Crossed, crossed
+from strop.stats.resample import Crossed, crossed
 
 SIZE = 8
 

@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 from strop.stats.interval import Interval
-from strop.stats.jackknife import jackknife, student
-from strop.stats.resample import POSITIVE, SHARE, Statistic, clustered, mean
+from strop.stats.resample import POSITIVE, SHARE, Statistic, clustered, jackknife, mean, student
 
 T_975_4 = 2.7764451051977987
 """The 97.5% quantile of Student's t with four degrees of freedom, from tables."""

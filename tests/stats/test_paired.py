@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from strop.rng import derive_seed
-from strop.stats.jackknife import Resampled, replicate_means
+from strop.stats.resample import Resampled, replicate_means
 
 
 def test_replicates_have_the_variance_of_a_mean():

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy.stats import chi2, norm
 
-from strop.stats.power import Need, alike, apart, curve, level_errors, needed, precision, spread
+from strop.stats.published import Need, alike, apart, curve, level_errors, needed, precision, spread
 
 KNOWN = 1e7
 """Degrees of freedom of a pilot that leaves nothing open."""

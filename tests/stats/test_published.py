@@ -8,9 +8,8 @@ import numpy as np
 import pytest
 
 from strop.stats.interval import Interval
-from strop.stats.jackknife import jackknife
 from strop.stats.published import Gap, gap, holm, verdicts
-from strop.stats.resample import bootstrap, mean
+from strop.stats.resample import bootstrap, jackknife, mean
 
 SIZE = 0.1
 

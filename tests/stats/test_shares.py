@@ -9,11 +9,12 @@ import numpy as np
 import pytest
 from scipy.stats import binom
 
-from strop.stats.resample import clustered, mean
-from strop.stats.shares import (
+from strop.stats.resample import (
     bounded_difference,
     bounded_mean,
+    clustered,
     counted_share,
+    mean,
     pass_at,
     share_interval,
     sign_test,

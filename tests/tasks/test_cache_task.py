@@ -12,8 +12,7 @@ from strop import verbs
 from strop.denoisers import load_model
 from strop.errors import UserError
 from strop.tasks import TASKS
-from strop.tasks.cell_grades import Grader
-from strop.tasks.running import entrant_of
+from strop.tasks.running import Grader, entrant_of
 from strop.verbs.cache import CacheCell, accuracies, right_answers
 
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from made_runs import cell_spec, made_cell, output
 from strop.spec import CheckpointSpec
 from strop.tasks import Box, Entrant, Filter, Item, Task, Verdict, grade_all
-from strop.tasks.cell_grades import Grader, grade_cell, task_metric
+from strop.tasks.running import Grader, grade_cell, task_metric
 from strop.tasks.task import OUTCOMES
 
 PROBLEMS, LENGTH, END, TURN = 5, 6, 9, 10
@@ -201,7 +201,7 @@ def test_programs_are_graded_some_at_a_time(
         def __getattr__(self, name: str) -> object:
             return lambda *given: heard.append((name, given))
 
-    monkeypatch.setattr("strop.tasks.cell_grades.grade_all", counted)
+    monkeypatch.setattr("strop.tasks.running.grade_all", counted)
     task, box = replace(TASK, sandboxed=sandboxed), Box(None)
     cell = made_cell(
         tmp_path, cell_spec(LENGTH), [output(i, [1] * LENGTH, text="0") for i in range(40)]

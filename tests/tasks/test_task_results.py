@@ -15,11 +15,11 @@ from strop.errors import UserError
 from strop.pool import Output
 from strop.prompts import Canvas, Canvases
 from strop.spec import CellSpec, CheckpointSpec, GeneratorSpec, SamplerSpec
-from strop.stats.shares import wilson
+from strop.stats.resample import wilson
 from strop.store import Run
 from strop.tasks import TASKS, Entrant, Filter, Item, Task, TaskRun, Verdict, paired
-from strop.tasks.cell_grades import grade_cell
 from strop.tasks.outcome import Results, paired_p
+from strop.tasks.running import grade_cell
 from strop.tasks.tables import (
     answer,
     checkpoint_table,

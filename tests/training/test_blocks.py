@@ -15,17 +15,17 @@ from strop.checkpoints.config import DiTShape
 from strop.denoisers.bd3lm import BD3LM, BlockSight, training_sight
 from strop.denoisers.dit import DiT
 from strop.errors import UserError
-from strop.training.batches import held_out_losses
-from strop.training.model import Diffusion
-from strop.training.objective import (
+from strop.training.data import held_out_losses
+from strop.training.documents import Shards
+from strop.training.model import (
     NOISES,
+    Diffusion,
     Noise,
     any_order_noise,
     block_noise,
     loss_of,
     surprise_of,
 )
-from strop.training.shards import Shards
 from strop.training.spec import ModelSpec, TrainSpec
 from training.toy import config, same, train, weights
 

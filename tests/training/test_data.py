@@ -10,10 +10,8 @@ import toy
 
 from strop.denoisers.tokenizer import TextCodec
 from strop.errors import UserError
-from strop.training.batches import make_rows
-from strop.training.data import prepare
-from strop.training.documents import paragraphs, prose, sentences, split
-from strop.training.shards import ShardWriter
+from strop.training.data import make_rows, prepare
+from strop.training.documents import ShardWriter, paragraphs, prose, sentences, split
 from strop.training.spec import DataSpec, HeldOut, SourceSpec
 
 
@@ -196,14 +194,14 @@ def test_prose_unwraps_and_drops_what_is_no_sentence():
 
 
 def test_many_shards_read_as_one(tmp_path, monkeypatch):
-    monkeypatch.setattr("strop.training.shards.SHARD_TOKENS", 64)
+    monkeypatch.setattr("strop.training.documents.SHARD_TOKENS", 64)
     rows = np.arange(11 * 8).reshape(11, 8)
     writer = ShardWriter(tmp_path, "train", 8, 70_000)
     writer.add(rows[:3], 0)
     writer.add(rows[3:], 1)
     writer.close()
     assert len(writer.files) == 2
-    from strop.training.shards import ShardRows
+    from strop.training.documents import ShardRows
 
     entry = {"dtype": writer.dtype.name, "shards": writer.files}
     read = ShardRows(tmp_path, entry, "train", 8)

@@ -17,8 +17,8 @@ import strop
 from packing import measure, pack
 from strop import assets
 from strop.errors import CheckFailed
+from strop.training.documents import Shards
 from strop.training.loop import train
-from strop.training.shards import Shards
 
 ROOT = Path(__file__).parents[2]
 

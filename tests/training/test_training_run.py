@@ -22,8 +22,7 @@ import strop
 import warm_processes
 from strop.cli.main import run as strop_command
 from strop.errors import Incomplete, UserError
-from strop.training.batches import Batches
-from strop.training.data import prepare
+from strop.training.data import Batches, prepare
 from strop.training.loop import SilentTraining, TrainingProcess, first_alone
 from strop.training.loop import train as run_training
 from strop.training.run import TrainingRun
@@ -95,8 +94,8 @@ def test_checkpoints_load_and_have_the_measured_loss(corpus):
     pool = strop.draw.sample(denoiser, strop.SamplerSpec(steps=4), n=2)
     assert pool.texts is not None
     # The denoiser that everyone else loads has the loss that the run reports.
-    from strop.training.batches import held_out_losses
-    from strop.training.shards import Shards
+    from strop.training.data import held_out_losses
+    from strop.training.documents import Shards
     from training.dense_loss import loss_per_token
 
     losses = held_out_losses(

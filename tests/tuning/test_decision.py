@@ -16,8 +16,7 @@ from strop.measure.frame import Measured, perplexity_ratio
 from strop.measure.guard import Guard
 from strop.spec import OperatingPoint, SamplerSpec
 from strop.stats.interval import Interval
-from strop.tuning.choice import Choice
-from strop.tuning.gain import Gain, Held, RatedSetting, decide, family_level, in_words
+from strop.tuning.gain import Choice, Gain, Held, RatedSetting, decide, family_level, in_words
 from strop.tuning.race import Limit
 
 PLAIN, SHARP = (OperatingPoint.of(SamplerSpec(temperature=t)) for t in (1.0, 0.9))

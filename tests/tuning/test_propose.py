@@ -17,8 +17,7 @@ import pytest
 import warm_processes
 from strop.spec import SamplerSpec
 from strop.stats.resample import mean
-from strop.tuning.propose import JOURNAL, WAVE, Proposer, search
-from strop.tuning.race import Drawn, Limit, Race, Rules
+from strop.tuning.race import JOURNAL, WAVE, Drawn, Limit, Proposer, Race, Rules, search
 from strop.tuning.space import Space
 
 pytest.importorskip("optuna")

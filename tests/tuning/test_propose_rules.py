@@ -15,9 +15,8 @@ from strop.errors import UserError
 from strop.rng import derive_seed
 from strop.spec import SamplerSpec
 from strop.stats.resample import mean
-from strop.tuning import propose
-from strop.tuning.propose import Proposer, search
-from strop.tuning.race import Arm, Drawn, Limit, Rules
+from strop.tuning import race as race_module
+from strop.tuning.race import Arm, Drawn, Limit, Proposer, Rules, search
 from strop.tuning.space import Axis, Space
 
 optuna = pytest.importorskip("optuna")
@@ -49,8 +48,8 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
         def tell(self, number: int, race: Any) -> None:
             heard.append(("tell", number, type(race)))
 
-    monkeypatch.setattr(propose, "Race", Race)
-    monkeypatch.setattr(propose, "Proposer", Waves)
+    monkeypatch.setattr(race_module, "Race", Race)
+    monkeypatch.setattr(race_module, "Proposer", Waves)
     heard.append(Race)
     return heard
 
@@ -218,7 +217,7 @@ class Trial:
 )
 def test_how_an_axis_is_asked_for(axis: Axis, asked: tuple[Any, ...], value: float) -> None:
     trial = Trial()
-    found = propose._suggested(trial, axis)
+    found = race_module._suggested(trial, axis)
     assert trial.asked == [asked]
     assert [type(one) for one in trial.asked[0]] == [type(one) for one in asked]
     assert found == value
@@ -267,9 +266,9 @@ OTHER = b'{"user_attr": {"excess": [0.1]}}\n'
 def test_what_is_half_proposed_is_cut_off(tmp_path: Path, before: bytes, after: bytes) -> None:
     path = tmp_path / "journal.log"
     path.write_bytes(before)
-    propose._mend(path)
+    race_module._mend(path)
     assert path.read_bytes() == after
-    propose._mend(tmp_path / "none")
+    race_module._mend(tmp_path / "none")
     assert not (tmp_path / "none").exists()
 
 
@@ -277,5 +276,5 @@ def test_a_damaged_journal_is_told(tmp_path: Path) -> None:
     path = tmp_path / "journal.log"
     path.write_bytes(b"no JSON\n" + STARTED)
     with pytest.raises(UserError, match="journal of proposals is damaged") as caught:
-        propose._mend(path)
+        race_module._mend(path)
     assert caught.value.where == str(path)

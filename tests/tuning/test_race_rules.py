@@ -19,8 +19,7 @@ from scipy.stats import t as student
 
 from strop.measure.guard import guard
 from strop.stats.interval import Interval
-from strop.stats.jackknife import jackknife
-from strop.stats.resample import Statistic, mean
+from strop.stats.resample import Statistic, jackknife, mean
 from strop.tuning.race import Arm, Drawn, Limit, Race, Rules, guard_limits
 
 Floats = Sequence[float] | np.ndarray

@@ -356,7 +356,7 @@ def test_a_pool_has_its_length_and_enough_outputs(tmp_path: Path, call: Called) 
 
 
 def test_what_is_kept_may_be_damaged_and_that_is_told(tmp_path: Path) -> None:
-    from strop.comparing.looks import kept_lists
+    from strop.comparing.outputs import kept_lists
 
     for content in ("{", "[]", '{"a": "b"}', '{"a": 1}'):
         (tmp_path / "looks.json").write_text(content)

@@ -18,7 +18,7 @@ from strop.stats.interval import Interval
 from strop.store.run import StudyFolder
 from strop.table import Column, Table
 from strop.verbs.export import FORMATS, exported
-from strop.verbs.result import Result
+from strop.verbs.verb import Result
 
 ROWS = [
     {"steps": 4, "sampler": {"top_p": 1.0}, "gain": Interval(1.5, 1.25, 1.75), "note": "a & b"},

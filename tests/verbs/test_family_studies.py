@@ -24,12 +24,12 @@ from strop.cli.main import run
 from strop.errors import UserError
 from strop.groupeval.judgments import Judgments
 from strop.groupeval.scores import PlannedGroups
-from strop.measure.aggregates import statistics
+from strop.measure.across import statistics
 from strop.store import Run
 from strop.verbs import exact_output, paper
 from strop.verbs.exact_output import Place
 from strop.verbs.families import MODELS, named_sources, small_checkpoints
-from strop.verbs.result import Result
+from strop.verbs.verb import Result
 
 
 @pytest.fixture(scope="module")

@@ -19,11 +19,11 @@ from strop import assets
 from strop.checkpoints import hub
 from strop.groupeval.judges import JUDGES
 from strop.measure.metric import METRICS, Metric
-from strop.store import remembered
-from strop.store.remembered import FileMemory, contents, files_at
+from strop.store import cell
+from strop.store.cell import FileMemory, contents, files_at
 from strop.tasks import TASKS
-from strop.verbs import same, tune
-from strop.verbs.same import fingerprints
+from strop.verbs import entrants, tune
+from strop.verbs.entrants import fingerprints
 from strop.verbs.study import Ask
 from tiny_models import environment
 
@@ -69,7 +69,7 @@ def copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     shutil.copytree(assets.embedded_path(assets.EVALUATOR), place)
     for file in place.iterdir():
         os.utime(file, (1_000_000_000, 1_000_000_000))
-    monkeypatch.setattr(remembered, "SETTLED", 0.1)
+    monkeypatch.setattr(cell, "SETTLED", 0.1)
     time.sleep(0.15)
     return place
 
@@ -144,7 +144,7 @@ def test_what_an_answer_depends_on(copy: Path, monkeypatch: pytest.MonkeyPatch) 
         return fingerprints({"n": n}, places=places, task=task)
 
     assert now(n=8) != now(n=9)
-    monkeypatch.setattr(same, "__version__", "0.0")
+    monkeypatch.setattr(entrants, "__version__", "0.0")
     assert now()["strop"] == "0.0"
     # Of hub repositories the commit that a name stands for now.
     commits = {None: "a" * 40, "main": "b" * 40}
@@ -192,7 +192,7 @@ def test_versions_of_plugins_and_a_tasks_rules_count() -> None:
 def test_judges_and_tasks_count_also_where_nobody_has_asked_for_them() -> None:
     """In a process of its own: here they are loaded already."""
     program = (
-        "from strop.verbs.same import fingerprints\n"
+        "from strop.verbs.entrants import fingerprints\n"
         "fingerprints({}, places=[])\n"
         "from strop.registry import _REGISTRIES\n"
         "print(*(one.kind for one in _REGISTRIES))\n"
@@ -228,12 +228,12 @@ def test_nothing_is_kept_of_files_that_may_still_change(
 
 def test_a_file_looks_different_in_four_ways(copy: Path) -> None:
     stat = (copy / "config.json").stat()
-    found = remembered.looks(copy / "config.json")
+    found = cell.looks(copy / "config.json")
     assert found == (stat.st_size, stat.st_ino, stat.st_mtime_ns, stat.st_ctime_ns)
 
 
 def test_the_latest_entries_are_kept(copy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(remembered, "MOST", 2)
+    monkeypatch.setattr(cell, "MOST", 2)
     for number, kind in enumerate("abc"):
         kept = memory(copy, kind=kind)
         kept.keep({"number": number})
@@ -243,7 +243,7 @@ def test_the_latest_entries_are_kept(copy: Path, monkeypatch: pytest.MonkeyPatch
 
 
 def test_a_damaged_memory_is_no_memory(copy: Path, tmp_path: Path) -> None:
-    from strop.measure.known import Late, known_evaluator
+    from strop.measure.score import Late, known_evaluator
 
     known_evaluator(str(copy))
     assert isinstance(known_evaluator(str(copy)), Late)

@@ -17,11 +17,9 @@ from strop.measure.entropy import entropy
 from strop.measure.metric import Number
 from strop.spec import EvaluatorSpec, MetricSpec, OperatingPoint, SamplerSpec
 from strop.stats.interval import Interval
-from strop.stats.jackknife import jackknife
-from strop.stats.resample import Statistic, mean
+from strop.stats.resample import Statistic, jackknife, mean
 from strop.store import Cell
-from strop.tuning.choice import Choice, choose
-from strop.tuning.gain import Gain, Held, family_level, gain, spec_file
+from strop.tuning.gain import Choice, Gain, Held, choose, family_level, gain, spec_file
 from strop.tuning.race import Limit
 from strop.verbs.study import Ask
 from strop.verbs.tune import STUDY, _unseen

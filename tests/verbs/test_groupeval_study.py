@@ -36,7 +36,7 @@ from strop.verbs.groupeval_study import (
     step_savings,
     summary,
 )
-from strop.verbs.result import Result
+from strop.verbs.verb import Result
 
 
 def test_mdlm_panel_says_what_the_paper_says() -> None:

@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 
-from strop.comparing.looks import kept_lists, look_number
-from strop.comparing.outputs import Named
+from strop.comparing.outputs import Named, kept_lists, look_number
 from strop.errors import UserError
 from strop.verbs.compare import STUDY
 from strop.verbs.study import Ask

@@ -17,7 +17,7 @@ from strop.stats.interval import Interval
 from strop.table import Table
 from strop.verbs import audit, cross_model, posterior
 from strop.verbs.paper import PaperTable, beside, ids, items, table, tables
-from strop.verbs.result import Result
+from strop.verbs.verb import Result
 
 ROWS = {
     "headline": 4 * 4,

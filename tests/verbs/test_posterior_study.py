@@ -14,7 +14,7 @@ from strop.cli.main import run
 from strop.denoisers import load_denoiser
 from strop.errors import UserError
 from strop.instruments import posterior
-from strop.measure.heldout import read_rows
+from strop.measure.guard import read_rows
 from strop.verbs.posterior import short_names
 from tiny_models import write_checkpoint
 

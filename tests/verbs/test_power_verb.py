@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 from called import Called
 
-from strop.comparing.levels import Level
+from strop.comparing.frontier import Level
 from strop.groupeval.bootstrap import geq_of
 from strop.groupeval.judgments import portable_text
 from strop.groupeval.scores import by_cell
 from strop.groupeval.verdict import Grade, GroupVerdict
-from strop.stats.power import alike, apart, needed
+from strop.stats.published import alike, apart, needed
 from strop.store import Run
 from strop.verbs.power import CURVE, spreads
 

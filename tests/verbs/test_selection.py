@@ -14,8 +14,8 @@ from strop.errors import UserError
 from strop.measure.guard import Guard
 from strop.spec import OperatingPoint, SamplerSpec
 from strop.stats.interval import Interval
-from strop.store.documents import SELECTION
-from strop.tuning.choice import (
+from strop.store.folder import SELECTION
+from strop.tuning.gain import (
     RULES,
     Candidate,
     Choice,

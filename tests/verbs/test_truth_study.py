@@ -19,9 +19,9 @@ from strop.store import Run
 from strop.table import Table
 from strop.verbs import truth as study
 from strop.verbs import truth_measured as measured
-from strop.verbs.result import Result
 from strop.verbs.study import run
 from strop.verbs.truth_figures import draw
+from strop.verbs.verb import Result
 
 sys.path.append(str(Path(__file__).parents[1] / "language"))
 from small_grammar import GRAMMAR, write

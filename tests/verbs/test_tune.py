@@ -17,8 +17,7 @@ from test_audit import held_out
 import warm_processes
 from strop.cli.main import run
 from strop.comparing.compare import Comparison, compare
-from strop.comparing.frontier import Equal
-from strop.comparing.levels import Level
+from strop.comparing.frontier import Equal, Level
 from strop.comparing.outputs import seed_of
 from strop.comparing.side import Sample, Side
 from strop.comparing.verdict import SideVerdict
@@ -28,9 +27,8 @@ from strop.spec import OperatingPoint, SamplerSpec
 from strop.stats.interval import Interval
 from strop.store import Run
 from strop.table import plain as as_json
-from strop.tuning.choice import Choice
-from strop.tuning.gain import Gain
-from strop.tuning.propose import JOURNAL
+from strop.tuning.gain import Choice, Gain
+from strop.tuning.race import JOURNAL
 from strop.tuning.result import BudgetResult
 from strop.tuning.search import Tuned
 from strop.verbs.tuned_against_tuned import SURVIVES, _equal_columns, _survives

@@ -31,9 +31,8 @@ from strop.errors import Incomplete, StropError, UserError, missing_package, out
 from strop.registry import one_line, resolve
 from strop.spec.value import Cooling
 from strop.verbs.calls import VERBS
-from strop.verbs.result import Result
 from strop.verbs.study import STUDIES
-from strop.verbs.verb import SAME, Ask, Kind, Parameter, Verb, VerbGroup, spelled
+from strop.verbs.verb import SAME, Ask, Kind, Parameter, Result, Verb, VerbGroup, spelled
 from strop.version import __version__
 
 T = TypeVar("T")
@@ -153,7 +152,7 @@ def changes(texts: Sequence[str], flag: str) -> dict[str, Any]:
     """`key=value` with a value in YAML."""
     import yaml
 
-    from strop.store.documents import load_yaml
+    from strop.store.folder import load_yaml
 
     found = {}
     for text in texts:

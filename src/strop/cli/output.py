@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 import typer
 
 from strop.errors import StropError
-from strop.verbs.result import Facts, Frames, Part, Strong, jsonable
+from strop.verbs.verb import Facts, Frames, Part, Strong, jsonable
 
 if TYPE_CHECKING:
     from rich.console import Console

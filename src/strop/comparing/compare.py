@@ -1,20 +1,126 @@
-"""One comparison: two sides at one budget, in three layers, with the verdict."""
+"""One comparison: two sides at one budget, in three layers, with the verdict.
+
+One comparison in one honest sentence.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from strop.comparing.diversity import Diversity, diversity
-from strop.comparing.enough import enough
-from strop.comparing.frontier import Equal, equal_sharpness, grid, smooth_gaps, thin
-from strop.comparing.levels import Level
+from strop.comparing.frontier import Equal, Level, equal_sharpness, grid, smooth_gaps, spent, thin
 from strop.comparing.side import Curve, Sample, Side, interval, of_one_setting
-from strop.comparing.verdict import BENT, SHORTER, Layer, SideVerdict, decide
+from strop.comparing.verdict import BENT, SHORTER, SMOKE, Kind, Layer, SideVerdict, decide
 from strop.errors import UserError
+from strop.stats.interval import Interval
 from strop.stats.resample import REPLICATES
+
+# ----------------------------------------------------------------------------------------- enough
+
+POWER = 0.8
+MOST = 1_000_000
+ROUND = 32
+
+
+def enough(
+    n: int,
+    equal: Equal,
+    gaps: NDArray[np.float64],
+    layer: Layer | None,
+    margin: float,
+    level: Level | None = None,
+) -> int | None:
+    """Outputs per temperature at the look after this one; None where no million would do.
+
+    `gaps` are the replicates behind `equal.smooth`, the outputs as they are first [1 + R, K].
+    """
+    level = Level() if level is None else level
+    wider = spent(level.look + 1) / spent(level.look)
+    everywhere = _everywhere(equal, gaps, margin, replace(level, look=level.look + 1))
+    off = sum(equal.bend) / len(equal.bend)
+
+    def power(outputs: int) -> float:
+        times = outputs / n
+        same = everywhere(times)
+        if layer is not None:
+            # On frontiers that are the same the published settings must be told apart, or not be.
+            alike = _inside(layer.gap, margin, times, wider)
+            same *= max(alike, _outside(layer.sharper, times, wider))
+        return max(same, _outside(equal.mean, times, wider, off))
+
+    found = _least(lambda blocks: power(ROUND * blocks) >= POWER, MOST // ROUND)
+    return None if found is None else max(ROUND * found, n + ROUND)
+
+
+def _everywhere(
+    equal: Equal, gaps: NDArray[np.float64], margin: float, level: Level
+) -> Callable[[float], float]:
+    """The chance that at a look the gap is inside the margin everywhere, by times the outputs.
+
+    What parabolas are off by is not told from noise, so it shrinks likewise; lines stay off.
+    """
+    from scipy.special import ndtri
+
+    value, errors = gaps[0], gaps[1:][np.isfinite(gaps[1:]).all(axis=1)] - gaps[0]
+    reach = -float(ndtri((1 - level.everywhere) / 2)) * errors.std(axis=0)
+    misfit = np.array(equal.misfit)
+
+    def chance(times: float) -> float:
+        closer = 1 / math.sqrt(times)
+        room = margin - closer * reach - (1 if equal.lines else closer) * misfit
+        return float((np.abs(value + closer * errors) < room).all(axis=1).mean())
+
+    return chance
+
+
+def _least(holds: Callable[[int], bool], most: int) -> int | None:
+    """The least number from which on something holds; None where it does not at the most."""
+    if not holds(most):
+        return None
+    low, high = 0, most
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if holds(middle) else (middle, high)
+    return high
+
+
+def _errors(found: Interval, times: float, wider: float) -> tuple[float, float]:
+    """The standard error with so many times the outputs, and how many of them an interval takes.
+
+    `wider` is the share of today's error rate that the next look may spend.
+    """
+    from scipy.special import ndtri
+
+    error = found.half / float(ndtri((1 + found.level) / 2)) / math.sqrt(times)
+    return error, float(-ndtri((1 - found.level) * wider / 2))
+
+
+def _inside(one: Interval, most: float, times: float, wider: float) -> float:
+    """The chance that an interval lies inside its room: neither end may reach it."""
+    from scipy.special import ndtr
+
+    error, reach = _errors(one, times, wider)
+    if error == 0:
+        return float(abs(one.value) < most)
+    ends = [(side * most - one.value) / error - side * reach for side in (-1, 1)]
+    return float(ndtr(ends[1]) - ndtr(ends[0])) if ends[0] < ends[1] else 0.0
+
+
+def _outside(one: Interval, times: float, wider: float, off: float = 0.0) -> float:
+    """The chance that an interval lies beyond `off`, on the side of zero on which its value is."""
+    from scipy.special import ndtr
+
+    error, reach = _errors(one, times, wider)
+    beyond = abs(one.value) - off
+    return float(ndtr(beyond / error - reach)) if error else float(beyond > 0)
+
+
+# ---------------------------------------------------------------------------------------- compare
 
 MARGIN = 0.03
 ALLOWED = 3
@@ -110,3 +216,58 @@ def _layer(a: Sample, b: Sample, level: Level, replicates: int, seed: int) -> La
         of_one_setting(one.level[:, 0] - two.level[:, 0], level.same, n),
         of_one_setting(one.entropy[:, 0] - two.entropy[:, 0], level.different, n),
     )
+
+
+# ------------------------------------------------------------------------------------------ words
+
+SAID: dict[Kind, str] = {
+    "better": "{a} is better than {b} at equal sharpness",
+    "worse": "{a} is worse than {b} at equal sharpness",
+    "only sharper": "{a} is only sharper than {b}",
+    "only smoother": "{a} is only smoother than {b}",
+    "the same": "{a} and {b} are the same",
+    "mixed": "{a} and {b} are mixed",
+    "cannot tell": "Cannot tell",
+}
+
+
+def sentence(found: Comparison, names: Sequence[str] = ("A", "B")) -> str:
+    """The verdict, what it rests on, and what it takes to decide where nothing is."""
+    verdict, equal = found.verdict, found.equal
+    a, b = names
+    words = SAID[verdict.kind].format(a=a, b=b)
+    if verdict.kind in ("mixed", "cannot tell"):
+        words += f" ({verdict.why})"
+    elif "diverse" in verdict.why:
+        words += f": {verdict.why}"
+    if equal is None:
+        return f"{words}: no verdict.{_as_published(found.published)}"
+    words += (
+        f": at equal entropy, {equal.low:.2f} to {equal.high:.2f} nats, {a} has "
+        f"{ratio(equal.mean)} times the perplexity of {b}"
+    )
+    if verdict.kind in ("the same", "only sharper", "only smoother"):
+        words += f", inside the margin of {found.margin:.0%} everywhere in that range"
+    words += f".{_as_published(found.published)}"
+    if verdict.kind != "cannot tell" or verdict.why in (BENT, SHORTER, SMOKE):
+        return words
+    if verdict.outputs is None:
+        return f"{words} More outputs would hardly decide."
+    return f"{words} About {verdict.outputs:,} outputs per temperature and side would decide."
+
+
+def _as_published(layer: Layer | None) -> str:
+    if layer is None:
+        return ""
+    return (
+        f" As published it is {ratio(layer.gap)} times, at {layer.sharper.value:+.2f} nats of "
+        "entropy."
+    )
+
+
+def ratio(gap: Interval) -> str:
+    """A gap in log-perplexity as a ratio with its interval."""
+    one = gap.exp()
+    found = (one.value, *one.ends)
+    value, low, high = (f"{one:.3f}" if one >= 0.001 else f"{one:.2g}" for one in found)
+    return f"{value} [{low}, {high}]"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from strop.verbs.result import Result
+from strop.verbs.verb import Result
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

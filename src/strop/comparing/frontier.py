@@ -10,20 +10,141 @@ point; it is compared with the other's frontier at its own entropy, replicate by
 Straight lines between the points of a curve are off, and no resampling sees that. How far they may
 be off is estimated by leaving points out (`Curve.bend`), and a claim must hold with that added.
 Whether frontiers are the same is read off parabolas, where they have them (`smooth.py`).
+
+How sure a verdict must be, where several budgets are compared and a run is looked at again.
+
+Together all verdicts of a run may err with probability `ALPHA`. The first look spends `FIRST` of
+it, and every later look half of what is left: 4%, 0.5%, 0.25%, ... Looking again is taking a
+verdict on more outputs; asking again for the same is no new look. Within a look the budgets share
+alike. Generators may be called different for two reasons, their frontiers or their sharpness, and
+these share alike too. All of it is Bonferroni's bound, so nothing is assumed of how looks, budgets
+and reasons depend on each other.
+
+Frontiers that are not the same differ by the margin at some entropy, on one side. To be called the
+same, or better on the other side, that one interval must err, at one end. Then the part for
+sharpness is not needed; of the part for frontiers one of its two ends may still err (a quarter of
+the whole: a crossing where there is none, or a mean on the wrong side). So three quarters are left
+for one end of an interval at every entropy, whatever the number of entropies.
+
+A frontier as a parabola, for the question whether two frontiers are the same.
+
+Temperature moves the points of one generator along a smooth curve, so all of them say something
+about each place on it: a parabola through seven points is known about twice as well as the line
+between two of them. It is fitted by least squares in every replicate. How far the frontier may be
+off its parabola is what the points are off it beyond noise, and a claim must hold with that added.
+Where points surely lie off, or too few are there to see it, there is no parabola.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
-from strop.comparing.levels import Level
-from strop.comparing.side import Curve, interval, simultaneous
-from strop.comparing.smooth import smoothed
+from strop.comparing.side import Curve, Floats, interval, simultaneous
+from strop.errors import UserError
 from strop.stats.interval import Interval
 from strop.stats.resample import order_statistics
+
+# ----------------------------------------------------------------------------------------- levels
+
+ALPHA = 0.05
+FIRST = 0.8
+REASONS = 2
+
+
+def spent(look: int) -> float:
+    """The part of `ALPHA` that look 1, 2, 3, ... may spend; all of them together spend it whole."""
+    if look < 1:
+        raise UserError("Looks are counted from one.", got=look)
+    return ALPHA * FIRST if look == 1 else ALPHA * (1 - FIRST) / 2 ** (look - 1)
+
+
+@dataclass(frozen=True)
+class Level:
+    """Of the intervals behind one verdict."""
+
+    look: int = 1
+    budgets: int = 1
+
+    @property
+    def alpha(self) -> float:
+        """How often a verdict at one budget in this look may be wrong."""
+        return spent(self.look) / self.budgets
+
+    @property
+    def same(self) -> float:
+        """The confidence of intervals that must lie inside the margin at one setting."""
+        return 1 - self.alpha
+
+    @property
+    def everywhere(self) -> float:
+        """The confidence of intervals that must do so at every entropy: an end errs in 3/4."""
+        return 1 - 2 * self.alpha * (1 - 1 / (2 * REASONS))
+
+    @property
+    def different(self) -> float:
+        """The confidence of intervals that must lie on one side of zero."""
+        return 1 - self.alpha / REASONS
+
+
+# ----------------------------------------------------------------------------------------- smooth
+
+FEWEST_POINTS = 5
+"""Temperatures that a parabola needs: two more than it has coefficients."""
+ROUNDING = 1e-9
+"""Points that are off by less are on it."""
+
+
+def smoothed(curve: Curve, entropies: Floats, level: Level) -> tuple[Floats, Floats] | None:
+    """Log-perplexity at entropies [K] or [1 + R, K] by the parabola, and how far that may be off.
+
+    [1 + R, K] and [K]; None where a frontier has no parabola. A single point is what it is.
+    """
+    wanted = np.broadcast_to(entropies, (len(curve.entropy), np.shape(entropies)[-1]))
+    if curve.entropy.shape[1] == 1:
+        return curve.at(entropies), np.zeros(wanted.shape[1])
+    if curve.entropy.shape[1] < FEWEST_POINTS:
+        return None
+    fitted = parabola(curve.entropy, curve.level)
+    left = curve.level - fitted(curve.entropy)
+    sure = simultaneous(left, level.different, curve.side.n)
+    if any(one.above(ROUNDING) or one.below(-ROUNDING) for one in sure):
+        return None
+    usable = left[1:][np.isfinite(left[1:]).all(axis=1)]
+    beyond = np.sqrt(np.maximum(left[0] ** 2 - usable.var(axis=0), 0.0))
+    return fitted(wanted), np.interp(wanted[0], curve.entropy[0], beyond)
+
+
+def parabola(x: Floats, y: Floats) -> Callable[[Floats], Floats]:
+    """The parabola of least squares of every row [R, T], as a function of places [R, K].
+
+    Where all places of a row are the same it is level.
+    """
+
+    def part(column: Floats) -> Floats:
+        """The coefficient of a column that is orthogonal to those before it."""
+        size = (column**2).sum(axis=1, keepdims=True)
+        sums = (column * y).sum(axis=1, keepdims=True)
+        return np.divide(sums, size, out=np.zeros_like(size), where=size > 0)
+
+    centre, height = (values.mean(axis=1, keepdims=True) for values in (x, y))
+    line = x - centre
+    square = (line**2).sum(axis=1, keepdims=True)
+    cube = (line**3).sum(axis=1, keepdims=True)
+    skew = np.divide(cube, square, out=np.zeros_like(square), where=square > 0)
+    wide = square / x.shape[1]
+    slope, bow = part(line), part(line**2 - wide - skew * line)
+
+    def value(places: Floats) -> Floats:
+        away = places - centre
+        return height + slope * away + bow * (away**2 - wide - skew * away)
+
+    return value
+
+
+# --------------------------------------------------------------------------------------- frontier
 
 PARTS = ("sharp", "smooth")
 POINTS = 12
@@ -32,8 +153,6 @@ FEWEST = 3
 """Temperatures that a frontier needs."""
 INSIDE = 0.95
 """Share of the replicates that must reach the ends of the common range."""
-
-Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)

@@ -5,6 +5,19 @@ range, and both pools are judged in groups of eight. The offline judge counts; o
 groups later (`strop groupeval judge RUN/groupeval/... --base-url URL`), and the next call of the
 same comparison includes them. GED has no interval: a side is less diverse by it where it is more
 than a tenth below the other's and the ranges over weights are apart.
+
+Diversity across outputs at equal sharpness, which no score of single outputs can see.
+
+Two outputs are alike from 0 to 1. Whatever the measure, the number is the mean over pairs of
+different outputs: it does not depend on how many there are, and it can be resampled. A side is
+`less` diverse where its pairs are clearly more than `TENTH` more alike than the other's plus
+`PAIRS`, and `not less` where they clearly are not; else `undecided`.
+
+`copies` is the measure that needs no embeddings: two outputs are copies if the one with fewer
+n-grams shares at least half of them with the other. Distinct n-grams of a pool would not do: what
+makes no sense is more distinct than what does, so a better generator would look less diverse.
+
+Against held-out texts the guard's own measure says whether a side has collapsed as published.
 """
 
 from __future__ import annotations
@@ -88,10 +101,10 @@ def _row(
 def _by_ged(judge: str, a: dict[str, Any], b: dict[str, Any]) -> Diversity | None:
     if a["ged"] is None or b["ged"] is None:
         return None
-    return Diversity(f"GED {judge}", a["ged"], b["ged"], _state(a, b), _state(b, a))
+    return Diversity(f"GED {judge}", a["ged"], b["ged"], _judged_state(a, b), _judged_state(b, a))
 
 
-def _state(mine: dict[str, Any], other: dict[str, Any]) -> State:
+def _judged_state(mine: dict[str, Any], other: dict[str, Any]) -> State:
     if mine["ged"] >= (1 - TENTH) * other["ged"]:
         return "not less"
     ranges = mine["ged_weight_sensitivity"], other["ged_weight_sensitivity"]

@@ -10,31 +10,39 @@ cell of a run (`RUN` or `RUN@CELL`), or texts of anybody's. A YAML file says the
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from strop.comparing.scored import Scored
+from strop.comparing.diversity import Scored
 from strop.comparing.side import Sample
 from strop.errors import UserError
 from strop.records.record import SAMPLERS, default_sampler
 from strop.rng import derive_seed
 from strop.spec.generator import SamplerSpec, swept
+from strop.spec.value import MOST_STEPS
 from strop.store import Folder
 from strop.tuning.space import parse
+from strop.verbs.verb import ASIDE, Ask
 
 if TYPE_CHECKING:
     from strop.denoisers import Model
     from strop.measure.cells import Scorers
     from strop.measure.guard import Guard
+    from strop.spec.generator import SamplerSpec
     from strop.stats.interval import Interval
     from strop.store import Cell
     from strop.verbs.verb import Ask
+
+
+# ---------------------------------------------------------------------------------------- outputs
 
 Kind = Literal["checkpoint", "pool", "texts"]
 KINDS: tuple[Kind, ...] = ("checkpoint", "pool", "texts")
@@ -127,7 +135,7 @@ def _file(path: Path) -> dict[str, Any]:
     import yaml
 
     from strop.disk import reading
-    from strop.store.documents import load_yaml
+    from strop.store.folder import load_yaml
 
     try:
         with reading(path):
@@ -372,7 +380,7 @@ class SideOutputs:
 
     def _embed(self, rows: Sequence[Sequence[int]]) -> NDArray:
         """Of the tokens that count, and of nothing behind them."""
-        from strop.measure.embeddings import embed
+        from strop.measure.evaluator import embed
 
         decode = self._ask.evaluator.decode
         return embed([decode(row) for row in rows], device=self._ask["device"])
@@ -417,6 +425,132 @@ def pool_cell(source: str) -> Cell:
 
 def wants_vendi(ask: Ask) -> bool:
     """Whether outputs are embedded."""
-    from strop.measure.embeddings import available
+    from strop.measure.evaluator import embedder_available
 
-    return ask["vendi"] == "on" or (ask["vendi"] == "auto" and available())
+    return ask["vendi"] == "on" or (ask["vendi"] == "auto" and embedder_available())
+
+
+# ------------------------------------------------------------------------------------------ looks
+
+SIDES = ("a", "b", "a_space", "b_space")
+"""Parameters that are said with the sides, in either order."""
+
+
+def look_number(ask: Ask, sides: Sequence[SideOutputs], budgets: Sequence[int]) -> int:
+    """1 for the first look at two sides, 2 for the next, ...; kept in RUN/runs/looks.json."""
+    from strop.disk import write
+    from strop.store.folder import as_json
+
+    path = ask.out / "runs" / "looks.json"
+    known = kept_lists(path)
+    # In either order: swapping the sides asks the same.
+    pair = sorted(sides, key=lambda one: json.dumps(_identity(one), sort_keys=True))
+    looks = known.setdefault(_hash([_identity(one) for one in pair]), [])
+    values = {k: v for k, v in ask.values.items() if k not in (*SIDES, *ASIDE)}
+    spaces = [list(one.named.space) for one in pair]
+    asked = int(_hash([values, spaces, list(budgets), ask.smoke]), 16)
+    if asked not in looks:
+        looks.append(asked)
+        write(path, as_json(known))
+    return 1 + looks.index(asked)
+
+
+def kept_lists(path: Path) -> dict[str, list[int]]:
+    """What a comparison keeps in a file of its run: lists of whole numbers by key."""
+    from strop.store.folder import damaged, parsed
+
+    try:
+        found = parsed(path)
+        if not all(isinstance(number, int) for some in found.values() for number in some):
+            raise ValueError("something that is not a whole number")
+    except FileNotFoundError:
+        return {}
+    except (ValueError, AttributeError, TypeError) as error:
+        raise damaged(path, error, f"restore {path}, or start anew with `force`") from None
+    return found
+
+
+def _hash(content: Any) -> str:
+    text = json.dumps(content, sort_keys=True, default=str)
+    return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+
+def _identity(side: SideOutputs) -> dict[str, Any]:
+    weights = None if side.model is None else side.model.spec.sha256
+    said = side.named
+    return {
+        "kind": said.kind,
+        "source": said.source if weights is None else weights,
+        "sampler": {key: str(value) for key, value in said.sampler.items()},
+    }
+
+
+# ------------------------------------------------------------------------------------------ equal
+
+TRIED = (1.25, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0, 12.0, 16.0)
+"""Multiples of the steps."""
+OUTPUTS = 8
+"""From which costs are measured."""
+COLUMN = {"calls": "nfe", "seconds": "seconds"}
+
+
+def same_length(ask: Ask, sides: Sequence[Named], models: Mapping[str, Model]) -> Ask:
+    """With the length that both sides have, where nothing else is said.
+
+    That is the shorter one of two checkpoints, and a pool's own if the checkpoint can write it.
+    """
+    from strop.denoisers.base import usable_length
+
+    pools = [pool_cell(one.source).spec.generator.length for one in sides if one.kind == "pool"]
+    if ask["length"] is not None or not models or len(models) + len(pools) < 2:
+        return ask
+    own = [one.length if pools else usable_length(one, None) for one in models.values()]
+    return replace(ask, values={**ask.values, "length": min([*pools, *own])})
+
+
+def equal_steps(ask: Ask, sides: Sequence[SideOutputs], number: int) -> list[int]:
+    """How many updates each side makes at a budget."""
+    what = ask["equal"]
+    fixed = [not one.named.tunable or is_causal(one) for one in sides]
+    if what == "steps" or any(fixed):
+        return [number, number]
+    kept = _Kept(ask)
+    key = json.dumps([what, number, *(one.spec(number).id for one in sides)])
+    if key not in kept.known:
+        kept.keep(key, _fitted(ask, sides, number, what))
+    return kept.known[key]
+
+
+def _fitted(ask: Ask, sides: Sequence[SideOutputs], number: int, what: str) -> list[int]:
+    cost = [_cost(ask, one, one.spec(number), what) for one in sides]
+    steps = [number, number]
+    cheaper = 0 if cost[0] < cost[1] else 1
+    target, side = max(cost), sides[cheaper]
+    tried = {number: cost[cheaper]}
+    for times in TRIED:
+        many = min(round(number * times), MOST_STEPS)
+        if max(tried.values()) >= target * (1 - NEAR[what]):
+            break
+        tried[many] = _cost(ask, side, side.spec(many), what)
+    steps[cheaper] = min(tried, key=lambda many: (abs(tried[many] - target), many))
+    return steps
+
+
+def _cost(ask: Ask, side: SideOutputs, spec: SamplerSpec, what: str) -> float:
+    cell = side.cell(spec, OUTPUTS, ask["seed"])
+    return float(cell.table()[COLUMN[what]].to_numpy()[:OUTPUTS].mean())
+
+
+class _Kept:
+    """The numbers of updates that were found, in RUN/runs/equal.json."""
+
+    def __init__(self, ask: Ask) -> None:
+        self._path = ask.out / "runs" / "equal.json"
+        self.known = kept_lists(self._path)
+
+    def keep(self, key: str, steps: list[int]) -> None:
+        from strop.disk import write
+        from strop.store.folder import as_json
+
+        self.known[key] = steps
+        write(self._path, as_json(self.known))

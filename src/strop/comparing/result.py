@@ -8,19 +8,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from strop.comparing.compare import Comparison
+from strop.comparing.compare import Comparison, sentence
 from strop.comparing.diversity import COPIES, unseen_copies
-from strop.comparing.levels import Level
+from strop.comparing.frontier import Level
 from strop.comparing.outputs import NEAR, Point, SideOutputs, is_causal
-from strop.comparing.overall import overall
 from strop.comparing.side import Side
-from strop.comparing.words import sentence
-from strop.groupeval.words import FACTOR_COLUMNS
-from strop.stats.jackknife import jackknife
-from strop.stats.resample import mean
+from strop.comparing.verdict import overall
+from strop.groupeval.scores import FACTOR_COLUMNS
+from strop.stats.resample import jackknife, mean
 from strop.table import Column, Table
-from strop.verbs.result import Result
-from strop.verbs.verb import Ask
+from strop.verbs.verb import Ask, Result
 
 if TYPE_CHECKING:
     from strop.measure.guard import Guard

@@ -24,17 +24,21 @@ and the verdict is
 Where diversity is undecided and would change the verdict, it is `cannot tell`. On frontiers that
 are the same, the settings as published decide: `the same` if their perplexities are, by the
 margin; `only sharper` or `only smoother` by their entropies; else `cannot tell`.
+
+One verdict over several budgets.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
 from strop.comparing.diversity import Diversity, State
 from strop.comparing.frontier import Equal
 from strop.stats.interval import Interval
+
+# ---------------------------------------------------------------------------------------- verdict
 
 Kind = Literal[
     "better", "worse", "only sharper", "only smoother", "the same", "mixed", "cannot tell"
@@ -151,3 +155,23 @@ def _side(states: Sequence[State]) -> State:
     if "less" in states:
         return "less"
     return "undecided" if "undecided" in states else "not less"
+
+
+# ---------------------------------------------------------------------------------------- overall
+
+
+def overall(verdicts: Mapping[int, SideVerdict]) -> SideVerdict:
+    """What holds at every budget; `mixed` where it depends on it, else `cannot tell`."""
+    kinds = {one.kind for one in verdicts.values()}
+    if len(kinds) == 1:
+        found = list(verdicts.values())
+        wanted = [one.outputs for one in found]
+        most = None if None in wanted else max(w for w in wanted if w is not None)
+        return SideVerdict(found[0].kind, found[0].why, most)
+    decided = kinds - {"cannot tell"}
+    said = "; ".join(f"{one.kind} at M = {steps}" for steps, one in sorted(verdicts.items()))
+    if len(decided) > 1:
+        return SideVerdict("mixed", f"it depends on the budget: {said}")
+    wanted = [one.outputs for one in verdicts.values() if one.kind == "cannot tell"]
+    most = None if None in wanted else max(w for w in wanted if w is not None)
+    return SideVerdict("cannot tell", said, most)

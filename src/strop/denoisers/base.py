@@ -17,9 +17,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from strop.bounds import MOST_LENGTH
 from strop.denoisers.device import on_host, upload_rows
 from strop.errors import UserError, whole_number
+from strop.runtime import MOST_LENGTH
 from strop.spec.generator import CheckpointSpec
 
 if TYPE_CHECKING:

@@ -12,7 +12,6 @@ from typing import Any, Literal, TypedDict, Unpack
 import torch
 
 from strop.assets import EMBEDDED
-from strop.bounds import MOST_LENGTH
 from strop.checkpoints.checkpoint import Located, locate, read_checkpoint, refuse_choice
 from strop.checkpoints.config import infer_shape
 from strop.checkpoints.family import (
@@ -29,6 +28,7 @@ from strop.denoisers.tokenizer import TextCodec
 from strop.errors import UserError
 from strop.records.record import FAMILIES
 from strop.registry import resolve
+from strop.runtime import MOST_LENGTH
 from strop.served.address import ServerAddress, is_served
 from strop.spec.generator import CheckpointSpec
 

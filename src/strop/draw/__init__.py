@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypedDict, Unpack
 
-from strop.bounds import bounded_batch, bounded_outputs
 from strop.denoisers import Model, load_model
 from strop.denoisers.base import usable_length
 from strop.denoisers.load import ServedModel
@@ -39,6 +38,7 @@ from strop.pool import OnStep, Pool
 from strop.prompts.canvas import Canvases
 from strop.prompts.rows import Bos, PromptSet
 from strop.records.record import SAMPLERS, default_sampler
+from strop.runtime import bounded_batch, bounded_outputs
 from strop.samplers import check_model
 from strop.spec.generator import CellSpec, GeneratorSpec, SamplerSpec
 from strop.spec.value import OUTPUT_LIMIT, SEED_LIMIT

@@ -1,6 +1,8 @@
 """One unit's outputs, from a model that is loaded here: what a worker of any engine does.
 
 And how a worker loads the model that this process has loaded.
+
+Looking a checkpoint over: does it load, as what, and does something come out.
 """
 
 from __future__ import annotations

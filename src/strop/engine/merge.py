@@ -12,7 +12,7 @@ import numpy as np
 from strop.engine.plan import refuse_missing, spelled
 from strop.errors import UserError
 from strop.store import Cell, Folder, Run
-from strop.store.documents import differences
+from strop.store.folder import differences
 from strop.store.tables import ScoreTable, same_outputs
 
 if TYPE_CHECKING:

@@ -13,9 +13,8 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from strop.engine.cluster import gpus_of, join, machines
 from strop.engine.devices import REPLACEMENTS, failure
-from strop.engine.plan import Engine
+from strop.engine.plan import Engine, gpus_of, join, machines
 from strop.engine.workers import Event, Job, ModelSlot, Worker
 from strop.errors import UserError
 from strop.version import __version__

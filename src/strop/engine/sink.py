@@ -36,9 +36,9 @@ from strop.disk import CLAIM
 from strop.engine.plan import Progress, Silent, Unit, spelled
 from strop.pool import Output, Pool
 from strop.spec.generator import CellSpec
-from strop.spec.measure import MetricSpec
+from strop.spec.value import MetricSpec
 from strop.store import Cell
-from strop.store.documents import SCORES
+from strop.store.folder import SCORES
 from strop.version import __version__
 
 if TYPE_CHECKING:

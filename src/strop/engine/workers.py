@@ -21,7 +21,7 @@ from strop.engine.plan import Engine, Progress, Unit, cut, refuse_missing, stop_
 from strop.engine.sink import TAKEN, CellRows, Sink, forget_claims
 from strop.errors import Incomplete
 from strop.store import StudyFolder
-from strop.store.documents import PARTS
+from strop.store.folder import PARTS
 
 if TYPE_CHECKING:
     import pyarrow as pa

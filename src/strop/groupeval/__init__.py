@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from strop.groupeval.series import Series, list_series, open_plan, write_plan
     from strop.groupeval.trust import agree, reliability
     from strop.groupeval.verdict import Failure, Grade, GroupVerdict, Judgment, NoVerdict
-    from strop.spec.measure import JudgeSpec
+    from strop.spec.value import JudgeSpec
     from strop.verbs.groupeval_run import run
 
 __all__ = [

@@ -2,7 +2,7 @@
 
 GEQ is a mean of readings that are crossed: an output is read once in every partition, among others
 of its group, and what the judge thought of a group moves all of its outputs. Its interval is that
-of the crossed model output + group + rest (`strop.stats.crossed`), with Student's limits.
+of the crossed model output + group + rest (`strop.stats.resample`), with Student's limits.
 
 GED has no interval. Its range is that of a partition-blocked Bayesian bootstrap (Rubin 1981). A
 replicate draws
@@ -52,9 +52,8 @@ from strop.groupeval.scores import (
 )
 from strop.groupeval.verdict import GroupVerdict
 from strop.rng import derive_seed
-from strop.stats.crossed import Crossed, crossed
 from strop.stats.interval import LEVEL
-from strop.stats.resample import REPLICATES, dirichlet, exponentials
+from strop.stats.resample import REPLICATES, Crossed, crossed, dirichlet, exponentials
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_array

@@ -5,7 +5,7 @@ they are not independent; prompts are. A prompt therefore has one value of each 
 are Student's over prompts (of a share Wilson's, with what the prompts' own spread says the answers
 are worth). Where prompts are too skewed, as where nearly all have one value, their spread does not
 say how far the mean may move: limits are then those of any scores with these bounds
-(`strop.stats.shares`). A comparison is paired: the same prompts, with as many answers on both
+(`strop.stats.interval`). A comparison is paired: the same prompts, with as many answers on both
 sides.
 
     quality of prompt p   = mean quality of its answers, 0 to 10
@@ -52,9 +52,14 @@ from strop.groupeval.scores import (
 )
 from strop.groupeval.verdict import GroupVerdict
 from strop.stats.interval import Interval
-from strop.stats.jackknife import jackknife
-from strop.stats.resample import mean
-from strop.stats.shares import bounded_difference, bounded_mean, share_interval, skewed
+from strop.stats.resample import (
+    bounded_difference,
+    bounded_mean,
+    jackknife,
+    mean,
+    share_interval,
+    skewed,
+)
 
 if TYPE_CHECKING:
     from strop.groupeval.series import Series

@@ -27,7 +27,7 @@ from strop.served.cost import (
     guessed_tokens,
     usage,
 )
-from strop.spec.measure import JudgeSpec
+from strop.spec.value import JudgeSpec
 
 if TYPE_CHECKING:
     from strop.groupeval.plan import Sheet

@@ -18,11 +18,10 @@ from typing import Any
 
 from strop.disk import decoded, reading
 from strop.errors import UserError, refuse_half_characters
-from strop.groupeval.lines import Row, read_lines
 from strop.groupeval.plan import Source
-from strop.groupeval.profile import Profile
+from strop.groupeval.profile import JsonLine, Profile, read_lines
 from strop.store import Cell, Run
-from strop.store.documents import MARK, parquet_file
+from strop.store.folder import MARK, parquet_file
 
 PROMPT_FIELD = "prompt"
 """Of a file: what a text answers, unless another name is given. Files need not have it."""
@@ -354,7 +353,7 @@ def _natural(path: Path) -> list[tuple[int, int, str]]:
     return [(0, int(word), "") if word.isdecimal() else (1, 0, word) for word in words]
 
 
-def _csv(path: Path, _: Names) -> list[Row]:
+def _csv(path: Path, _: Names) -> list[JsonLine]:
     """With a header, as spreadsheets and pandas write it; a field may hold line breaks."""
     lines = io.StringIO(decoded(path.read_bytes(), path), newline="")
     usual = csv.field_size_limit(2**31 - 1)  # 128 KiB: a long text has more
@@ -400,7 +399,7 @@ GENERATIONS = "generations"
 """The field of NoveltyBench's files that holds all answers to a prompt."""
 
 
-def _columns(rows: list[Row], path: Path, names: Names) -> Columns:
+def _columns(rows: list[JsonLine], path: Path, names: Names) -> Columns:
     """The texts, and the prompts where every row has one; a row of generations is several."""
     rows = [
         ({**row, names.text: one} if spread else row, where)
@@ -447,7 +446,7 @@ USUAL = ("response", "completion", "output", "answer", "content", "generation", 
 """What others call a text that a model wrote."""
 
 
-def _parquet(path: Path, names: Names) -> list[Row]:
+def _parquet(path: Path, names: Names) -> list[JsonLine]:
     import pyarrow as pa
 
     try:
@@ -472,7 +471,7 @@ def _parquet(path: Path, names: Names) -> list[Row]:
     return list(zip(rows, _places(path, rows), strict=True))
 
 
-READERS: dict[str, Callable[[Path, Names], list[Row]]] = {
+READERS: dict[str, Callable[[Path, Names], list[JsonLine]]] = {
     ".jsonl": lambda path, _: read_lines(path, '{"text": "..."}'),
     ".csv": _csv,
     ".parquet": _parquet,

@@ -25,10 +25,10 @@ from annotated_types import Len
 from pydantic import BaseModel, Field, NonNegativeInt, model_validator
 
 from strop.errors import UserError, unknown_name
-from strop.groupeval.lines import EXACT, Row, formed, parse_lines, read_lines
+from strop.groupeval.profile import EXACT, JsonLine, formed, parse_lines, read_lines
 from strop.groupeval.scores import JudgedCell, PlannedGroups, by_cell
 from strop.groupeval.verdict import Confidence, Failure, Grade, GroupVerdict
-from strop.spec.measure import JudgeSpec
+from strop.spec.value import JudgeSpec
 
 if TYPE_CHECKING:
     from strop.groupeval.series import Series
@@ -240,7 +240,7 @@ def parse_portable(content: str, source: str) -> list[GroupVerdict]:
     return _verdicts(parse_lines(content.encode(), source, EXPECTED), source)
 
 
-def _verdicts(rows: list[Row], source: str | Path) -> list[GroupVerdict]:
+def _verdicts(rows: list[JsonLine], source: str | Path) -> list[GroupVerdict]:
     what = "A judgment cannot be used"
     verdicts = [formed(_Line, row, where, what, EXPECTED).verdict() for row, where in rows]
     if not verdicts:

@@ -45,8 +45,8 @@ from strop.disk import write
 from strop.errors import UserError
 from strop.groupeval.by_prompt import prompt_quality
 from strop.groupeval.judgments import Judgments
-from strop.groupeval.lines import EXACT, formed, read_lines
 from strop.groupeval.plan import Plan
+from strop.groupeval.profile import EXACT, formed, read_lines
 from strop.groupeval.scores import JudgedCell, by_cell
 from strop.groupeval.series import Series
 from strop.groupeval.verdict import GroupVerdict
@@ -54,7 +54,7 @@ from strop.rng import derive_seed
 from strop.stats.interval import LEVEL, Interval
 from strop.stats.resample import REPLICATES, Statistic, intervals, mean
 from strop.store import FORMAT
-from strop.store.documents import as_json, read_json
+from strop.store.folder import as_json, read_json
 
 Floats = NDArray[np.float64]
 SIDES = (0, 1)

@@ -33,7 +33,7 @@ from strop.disk import reading
 from strop.errors import UserError, unknown_name
 from strop.groupeval.profile import Profile, canonical, sha256
 from strop.rng import derive_seed
-from strop.store.documents import parquet, parquet_file
+from strop.store.folder import parquet, parquet_file
 
 Partition = NDArray[np.int64]
 """Output indices [G, n], one row per group."""

@@ -45,10 +45,10 @@ from strop.groupeval.verdict import (
     verdicts_of,
 )
 from strop.served.cost import SENT, SETTLED, Journal, hash_of
-from strop.spec.measure import JudgeSpec
+from strop.spec.value import JudgeSpec
 from strop.store import FORMAT, Folder
-from strop.store import documents as store
-from strop.store.documents import RESULT, as_json, parsed, told_apart
+from strop.store import folder as store
+from strop.store.folder import RESULT, as_json, parsed, told_apart
 from strop.table import plain, revived
 from strop.version import __version__
 

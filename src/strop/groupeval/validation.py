@@ -34,14 +34,14 @@ from numpy.typing import NDArray
 
 from strop.assets import ROOT
 from strop.errors import UserError
-from strop.groupeval.people import RatedGroup, tasks_of
+from strop.groupeval.human import RatedGroup, tasks_of
 from strop.groupeval.profile import Profile
 from strop.groupeval.scores import entropy, group_ged, quality, share
 from strop.groupeval.session import Answer
 from strop.groupeval.trust import adjusted_rand, alpha, position_effect, spearman
 from strop.groupeval.verdict import GroupVerdict, NoVerdict, grade_of, read_reply
 from strop.rng import derive_seed
-from strop.spec.measure import JudgeSpec
+from strop.spec.value import JudgeSpec
 from strop.stats.resample import of_replicates, resamples
 from strop.table import flat
 

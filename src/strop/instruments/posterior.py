@@ -48,7 +48,7 @@ from strop.engine.sink import new_session
 from strop.engine.workers import Blocks
 from strop.errors import UserError
 from strop.instruments.blocks import measure_with
-from strop.measure.heldout import HeldOutRows
+from strop.measure.guard import HeldOutRows
 from strop.rng import Stream
 from strop.samplers.machinery.categorical import clean_log_probs
 from strop.samplers.machinery.start import reveal_grid, sigma_of

@@ -14,8 +14,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from strop.bounds import MOST_LENGTH
 from strop.errors import UserError, whole_number
+from strop.runtime import MOST_LENGTH
 from strop.spec.generator import SamplerSpec, swept
 from strop.spec.value import SEED_LIMIT
 

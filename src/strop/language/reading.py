@@ -28,7 +28,7 @@ from strop.language.grammar import PRESETS, read_grammar
 from strop.language.law import Ids, Language, joined, normal
 from strop.rng import derive_seed
 from strop.stats.interval import Interval
-from strop.stats.shares import wilson
+from strop.stats.resample import wilson
 
 Source = str | PathLike[str] | Language
 DRAWS = 4000

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from strop.measure.metric import Aggregate, Metric, metrics
     from strop.measure.perplexity import score_perplexity
     from strop.measure.score import score_cell, score_embeddings, score_records
-    from strop.spec.measure import MetricSpec
+    from strop.spec.value import MetricSpec
     from strop.stats.interval import Interval
     from strop.stats.resample import Statistic, intervals, mean, ratio
     from strop.table import Column

@@ -62,7 +62,7 @@ from strop.measure.score import (
     score_records,
 )
 from strop.measure.spans import Passage, check_policy
-from strop.spec.measure import MetricSpec, SpanPolicy
+from strop.spec.value import MetricSpec, SpanPolicy
 from strop.store import Run
 
 if TYPE_CHECKING:

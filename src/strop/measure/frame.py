@@ -17,8 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from strop.errors import UserError
-from strop.measure.across import HeldOutPairs
-from strop.measure.aggregates import pooled
+from strop.measure.across import HeldOutPairs, pooled
 from strop.measure.entropy import NGRAM
 from strop.measure.guard import (
     CUTS,
@@ -47,11 +46,17 @@ from strop.measure.metric import (
     no_interval,
 )
 from strop.spec.generator import CellSpec, OperatingPoint
-from strop.spec.measure import MetricSpec
+from strop.spec.value import MetricSpec
 from strop.stats.interval import LEVEL, Interval
-from strop.stats.jackknife import jackknife
-from strop.stats.resample import Statistic, clustered, interval_of, ratio, sums_of
-from strop.stats.shares import counted_share
+from strop.stats.resample import (
+    Statistic,
+    clustered,
+    counted_share,
+    interval_of,
+    jackknife,
+    ratio,
+    sums_of,
+)
 from strop.store import Cell, Run, ScoreTable
 from strop.store.tables import token_ids
 from strop.table import plain

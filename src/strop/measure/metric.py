@@ -27,11 +27,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from strop.errors import StropError, UserError, unknown_name
-from strop.measure.across import COMPARED, HeldOutPairs, share_of
-from strop.measure.aggregates import bits_per_byte, kept, macro, pooled
+from strop.measure.across import (
+    COMPARED,
+    HeldOutPairs,
+    bits_per_byte,
+    kept,
+    macro,
+    pooled,
+    share_of,
+)
 from strop.measure.entropy import NGRAM, SIZES, Grams, count, entropy, repetition, vendi_score
 from strop.registry import Registry, one_line
-from strop.spec.measure import MetricSpec
+from strop.spec.value import MetricSpec
 from strop.stats.resample import EVERYWHERE, POSITIVE, SHARE, Span, Statistic, mean
 from strop.store.tables import TOKENS, token_ids
 from strop.table import Column

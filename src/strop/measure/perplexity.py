@@ -28,9 +28,9 @@ from strop.measure.spans import (
     check_policy,
     spans,
 )
-from strop.spec.measure import EvaluatorSpec, MetricSpec, SpanPolicy
+from strop.spec.value import EvaluatorSpec, MetricSpec, SpanPolicy
 from strop.store import Cell
-from strop.store.prompts import KeptPrompts
+from strop.store.tables import KeptPrompts
 
 if TYPE_CHECKING:
     from strop.measure.evaluator import Evaluator, EvaluatorRecipe

@@ -27,7 +27,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from strop.errors import UserError, unknown_name
-from strop.spec.measure import SpanPolicy
+from strop.spec.value import SpanPolicy
 
 if TYPE_CHECKING:
     from strop.measure.evaluator import Evaluator

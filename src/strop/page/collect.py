@@ -39,16 +39,16 @@ from strop.page.origin import command_of
 from strop.page.player import players, tokens_of
 from strop.page.tables import beside_each_other, judged_series, recognised
 from strop.served.address import notes_on
-from strop.spec.measure import MetricSpec
+from strop.spec.value import MetricSpec
 from strop.store import KINDS, Cell, Mark, Run, read_mark, study_result
-from strop.store.documents import RESULT
+from strop.store.folder import RESULT
 from strop.store.tables import BEFORE, CHANCE, CHANGED, token_ids
 from strop.table import Column, Table
 from strop.tasks.outcome import OWNER
 from strop.tasks.tables import draw as draw_accuracies
 from strop.training.curve import METRICS, draw_losses, read_metrics
-from strop.verbs.result import Result, result_of
 from strop.verbs.study import STUDIES
+from strop.verbs.verb import Result, result_of
 from strop.version import __version__
 
 ROOM = "runs"

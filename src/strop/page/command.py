@@ -6,8 +6,7 @@ from pathlib import Path
 
 from strop.errors import UserError
 from strop.verbs.parameters import argument
-from strop.verbs.result import Part, Result
-from strop.verbs.verb import Ask, Parameter, Verb, quoted
+from strop.verbs.verb import Ask, Parameter, Part, Result, Verb, quoted
 
 
 def _run(ask: Ask) -> Result:

@@ -21,10 +21,10 @@ from strop.measure.guard import Guard
 from strop.measure.metric import PERPLEXITY
 from strop.records.record import default_sampler
 from strop.spec.generator import OperatingPoint, SamplerSpec
-from strop.spec.measure import MetricSpec
+from strop.spec.value import MetricSpec
 from strop.stats.interval import Interval
 from strop.table import Table
-from strop.verbs.result import NO_TABLE, Result
+from strop.verbs.verb import NO_TABLE, Result
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -10,8 +10,7 @@ from typing import Any
 from xml.sax.saxutils import escape
 
 from strop.registry import resolve
-from strop.verbs.result import Part, Result, Strong
-from strop.verbs.verb import Ask, Parameter, Verb, quoted
+from strop.verbs.verb import Ask, Parameter, Part, Result, Strong, Verb, quoted
 
 # ---------------------------------------------------------------------------- the picture
 #

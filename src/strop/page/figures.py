@@ -33,7 +33,7 @@ from strop.figures import (
 from strop.measure.guard import MARKS
 from strop.page.data import CellGroup, Report, Shown, StudyPart, short, value_of
 from strop.page.svg import INK, PAPER, STUDY_STYLE, Drawing, any_script
-from strop.spec.measure import MetricSpec
+from strop.spec.value import MetricSpec
 from strop.stats.interval import Interval
 from strop.table import Table
 

@@ -9,15 +9,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from strop.groupeval.words import judged_sentence
+from strop.groupeval.scores import judged_sentence
 from strop.measure.guard import MARKS
 from strop.page.data import Report, count
 from strop.page.svg import Drawing
 from strop.records.record import default_sampler
 from strop.spec.generator import OperatingPoint, SamplerSpec
 from strop.table import Table
-from strop.verbs.result import NO_TABLE, Result
-from strop.verbs.verb import quoted
+from strop.verbs.verb import NO_TABLE, Result, quoted
 
 PLAIN = ("name", "steps", "temperature", "precision")
 """What of a sampler fits on a command line; the rest goes into a file."""

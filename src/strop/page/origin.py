@@ -18,7 +18,7 @@ from strop.errors import UserError
 from strop.records.record import SAMPLERS, default_sampler
 from strop.spec.value import Cooling
 from strop.store import Cell, Mark, read_mark
-from strop.store.documents import CELLS, RESULT, parsed
+from strop.store.folder import CELLS, RESULT, parsed
 from strop.verbs.calls import record_of
 from strop.verbs.study import STUDIES, Study
 from strop.verbs.verb import SAME, Verb, spelled

@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING, Any
 from strop.assets import EMBEDDED, embedded_path
 from strop.records.record import FAMILIES
 from strop.store import Cell, Run
-from strop.store.prompts import KeptPrompts
-from strop.store.tables import BEFORE, CHANCE, CHANGED
+from strop.store.tables import BEFORE, CHANCE, CHANGED, KeptPrompts
 
 if TYPE_CHECKING:
     from strop.language import Language

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from strop.errors import UserError
-from strop.groupeval.words import COPIED, DIAGNOSTICS, FACTOR_COLUMNS, current_scores, differences
+from strop.groupeval.scores import COPIED, DIAGNOSTICS, FACTOR_COLUMNS, current_scores, differences
 from strop.measure.frame import SMALL, Measured, cut_notes
 from strop.measure.metric import metrics
 from strop.page.data import (
@@ -34,7 +34,7 @@ from strop.page.data import (
     replaced,
     value_of,
 )
-from strop.spec.measure import MetricSpec
+from strop.spec.value import MetricSpec
 from strop.table import Column, Pivot, Table
 
 if TYPE_CHECKING:

@@ -11,9 +11,9 @@ from functools import cached_property
 from itertools import groupby
 from typing import Protocol
 
-from strop.bounds import MOST_LENGTH
 from strop.errors import UserError, whole_number
 from strop.prompts.rows import Prompt, PromptSet, Template
+from strop.runtime import MOST_LENGTH
 from strop.spec.generator import PromptSpec
 
 

@@ -18,10 +18,10 @@ from numbers import Integral
 from pathlib import Path
 from typing import Any, Literal
 
-from strop.bounds import MOST_LENGTH
 from strop.disk import json_lines
 from strop.errors import UserError, refuse_half_characters, unknown_name
 from strop.prompts.chat import ChatTemplate
+from strop.runtime import MOST_LENGTH
 from strop.spec.value import shown
 
 FIELDS = ("prompt", "ids", "id", "reference")

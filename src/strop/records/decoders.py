@@ -1,4 +1,9 @@
-"""The settings of the blockwise decoders, and the public codes' names for them; without torch."""
+"""The settings of the blockwise decoders, and the public codes' names for them; without torch.
+
+The decoders of block models: settings, and the public codes' names for them; without torch.
+
+The samplers of BD3-LM and DiffusionGemma, and their public codes' options; without torch.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +12,8 @@ from typing import Any
 
 from strop.errors import UserError
 from strop.records.record import Sampler, Setting
+
+# --------------------------------------------------------------------------------------- decoders
 
 BLOCK = Setting("positions per block, filled from left to right; 0 takes all at once", 32, 0, 2**20)
 CACHE = Setting(
@@ -180,3 +187,299 @@ DECODERS = tuple(
     for name, settings in SETTINGS.items()
 )
 """The blockwise decoders: one loop, a record each (`strop.samplers.decoders`)."""
+
+
+# --------------------------------------------------------------------------------------- canvases
+
+REDRAW = Setting(
+    "what happens to a text whose last 256 tokens have an entropy below 4 nats: nothing, or the "
+    "whole try is thrown away, as the public code does, up to ten times",
+    "low-entropy-tail",
+    choices=("never", "low-entropy-tail"),
+)
+OWN_BLOCK = Setting("positions per block; 0 takes the checkpoint's own", 0, 0, 2**20)
+BLOCK_CACHE = Setting(
+    "whether the public code keeps finished blocks or reads them again; `fast` always keeps them, "
+    "which is exact",
+    "none",
+    choices=("none", "blocks"),
+)
+UPDATE = Setting(
+    "how a block is filled: one position a call, or on a grid of times, `steps` of them",
+    "first-hitting",
+    choices=("first-hitting", "grid"),
+)
+
+
+def _bd3lm_names(given: Mapping[str, Any]) -> dict[str, Any]:
+    """`first_hitting`, `nucleus_p`, `kv_cache`, `num_steps` and `T` of the public code."""
+    ours = dict(given)
+    for theirs, name in (("nucleus_p", "top_p"), ("num_steps", "steps"), ("T", "steps")):
+        if theirs in ours:
+            ours.setdefault(name, ours.pop(theirs))
+    if "block_size" in ours:
+        ours.setdefault("block_length", ours.pop("block_size"))
+    if "first_hitting" in ours:
+        first = switched("first_hitting", ours.pop("first_hitting"))
+        ours.setdefault("update", "first-hitting" if first else "grid")
+    if "kv_cache" in ours:
+        kept = switched("kv_cache", ours.pop("kv_cache"))
+        ours.setdefault("cache", "blocks" if kept else "none")
+    return ours
+
+
+IGNORED = {
+    "do_sample": "every call draws, and `emit` says what comes out",
+    "top_k": "no token is cut off",
+    "num_beams": "there are no beams",
+    "repetition_penalty": "nothing is penalised",
+}
+"""What DiffusionGemma's `generate` accepts from other models and ignores, and what acts instead."""
+_GEMMA = {
+    "max_denoising_steps": "steps",
+    "stability_threshold": "stability",
+    "confidence_threshold": "confidence",
+}
+
+
+def _gemma_names(given: Mapping[str, Any]) -> dict[str, Any]:
+    """The generation config's names; `t_max` and `t_min` are the ends of the temperature."""
+    for name in IGNORED:
+        if name in given:
+            raise UserError(
+                f"DiffusionGemma's public code accepts `{name}` and ignores it.",
+                where=f"SamplerSpec.{name}",
+                got=repr(given[name])[:80],
+                expected=IGNORED[name],
+                fix="leave it out; `temperature` (linear/A/B), `entropy_bound`, `stability` and "
+                "`confidence` act",
+            )
+    ours = {_GEMMA.get(name, name): value for name, value in given.items()}
+    ends = [ours.pop(name, None) for name in ("t_max", "t_min")]
+    if any(end is not None for end in ends):
+        if "temperature" in ours:
+            raise UserError(
+                "The temperature is given twice.",
+                where="SamplerSpec.temperature",
+                got=f"t_max, t_min and temperature={ours['temperature']!r}"[:120],
+                fix="leave one out",
+            )
+        public = SCHEDULE.split("/")[1:]
+        first, last = (p if end is None else end for end, p in zip(ends, public, strict=True))
+        ours["temperature"] = f"linear/{first}/{last}"
+    return ours
+
+
+SCHEDULE = "linear/0.8/0.4"
+CANVASES = (
+    Sampler(
+        "bd3lm",
+        "BD3-LM's own: block after block, one position a call or on a grid, low tails redrawn",
+        "draw",
+        dense="strop.samplers.bd3lm:dense",
+        fast="strop.samplers.bd3lm:fast",
+        nucleus="within",
+        settings={
+            "update": UPDATE,
+            "redraw": REDRAW,
+            "block_length": OWN_BLOCK,
+            "cache": BLOCK_CACHE,
+        },
+        plain={"redraw": "never"},
+        counts=("redraws",),
+        finishes=("draw",),
+        grid=False,
+        padding=False,
+        public_names=_bd3lm_names,
+    ),
+    Sampler(
+        "diffusion-gemma",
+        "DiffusionGemma's own: canvases of noise, accepted by entropy, the best tokens at the end",
+        "draw",
+        dense="strop.samplers.diffusion_gemma:dense",
+        fast="strop.samplers.diffusion_gemma:fast",
+        settings={
+            "entropy_bound": Setting(
+                "the entropy that draws accepted together may share, in nats", 0.1, 0, 1e6
+            ),
+            "stability": Setting(
+                "calls before the last that must have had the same best tokens", 1, 0, 2**20
+            ),
+            "confidence": Setting(
+                "the mean entropy below which a canvas may end, in nats", 0.005, 0, 1e6
+            ),
+            "emit": Setting(
+                "what comes out of the last call: the best tokens, drawn ones, or the accepted "
+                "draws and noise elsewhere",
+                "best",
+                choices=("best", "drawn", "canvas"),
+            ),
+            "numbers": Setting(
+                "the random numbers of a canvas: fresh ones, or those of the first again",
+                "fresh",
+                choices=("fresh", "same"),
+            ),
+        },
+        plain={"temperature": "linear/1/1", "emit": "drawn"},
+        counts=("canvases",),
+        schedule=SCHEDULE,
+        gaps=False,
+        family="diffusion-gemma",
+        finishes=("draw",),
+        grid=False,
+        public_names=_gemma_names,
+    ),
+)
+"""Their records."""
+
+
+# --------------------------------------------------------------------------------- block_decoders
+
+TRAINED_BLOCK = Setting("positions per block, from the text's first on; 0: as trained", 0, 0, 2**20)
+FIRST_TOP_K = Setting("how many tokens may be drawn, cut before top_p; 0 is all", 0, 0, 2**31)
+ORDER = Setting(
+    "who comes first: the likeliest draws, or anyone, chosen before its token is drawn",
+    "confidence",
+    choices=("confidence", "random"),
+)
+ZERO = Setting(
+    "what temperature 0 does: take the best token, or draw at 1 as an early release did",
+    "argmax",
+    choices=("argmax", "draw"),
+)
+POST = Setting("calls after a block is full, as long as they edit", 16, 0, 2**20)
+
+
+def _threshold(default: float) -> Setting:
+    return Setting("positions whose token has a higher probability are committed", default)
+
+
+def _editing(default: float) -> Setting:
+    return Setting("a more probable other token replaces one that stands; 1: off", default)
+
+
+def _stop(default: str, *choices: str) -> Setting:
+    return Setting(
+        "what an end of text does: nothing, end the text after its block, or as soon as all "
+        "before it is known",
+        default,
+        choices=choices,
+    )
+
+
+BLOCK_SETTINGS: dict[str, dict[str, Setting]] = {
+    "sdar": {
+        "block_length": TRAINED_BLOCK,
+        "remasking": Setting(
+            "who comes first, and how many: all likely draws or a quota, a quota of the "
+            "likeliest, from left to right, or anyone",
+            "low_confidence_dynamic",
+            choices=("low_confidence_dynamic", "low_confidence_static", "sequential", "random"),
+        ),
+        "threshold": _threshold(0.85),
+        "top_k": FIRST_TOP_K,
+        "stop": _stop("block", "never", "block"),
+    },
+    "llada2": {
+        "block_length": TRAINED_BLOCK,
+        "threshold": _threshold(0.95),
+        "order": ORDER,
+        "top_k": FIRST_TOP_K,
+        "zero": ZERO,
+        "stop": _stop("block", "block", "early"),
+    },
+    "llada2-edit": {
+        "block_length": TRAINED_BLOCK,
+        "threshold": _threshold(0.95),
+        "editing_threshold": _editing(0.9),
+        "max_post_steps": POST,
+        "num_to_transfer": Setting("positions that a call commits at least", 1, 1, 2**20),
+        "top_k": FIRST_TOP_K,
+        "zero": ZERO,
+        "stop": _stop("never", "never", "block"),
+    },
+    "llada2-pipeline": {
+        "block_length": TRAINED_BLOCK,
+        "threshold": _threshold(0.7),
+        "editing_threshold": _editing(0.5),
+        "max_post_steps": POST,
+        "sampling_method": Setting(
+            "how tokens are made", "multinomial", choices=("multinomial", "greedy")
+        ),
+        "top_k": FIRST_TOP_K,
+        "stop": _stop("early", "never", "early"),
+    },
+    "fast-dllm-v2": {
+        "block_length": TRAINED_BLOCK,
+        "small_block": Setting("positions of a block that are open at a time", 8, 1, 2**20),
+        "threshold": _threshold(1.0),
+        "first": Setting(
+            "how a block's first token is made: the best, whatever the temperature, or drawn",
+            "argmax",
+            choices=("argmax", "draw"),
+        ),
+        "stop": _stop("early", "never", "early"),
+    },
+}
+"""By the sampler's name. Steps are calls per block; `llada2-edit` and `fast-dllm-v2` have none."""
+
+_BLOCK_SUMMARIES = {
+    "sdar": "SDAR's own decoder: likely draws or a quota a call, block by block",
+    "llada2": "LLaDA 2.0's own decoder: all above a threshold, or a quota a call, block by block",
+    "llada2-edit": "LLaDA 2.1's own decoder: the same, and tokens that stand are edited",
+    "llada2-pipeline": "LLaDA 2 as diffusers' pipeline decodes it, a batch together",
+    "fast-dllm-v2": "Fast-dLLM v2's own decoder: a threshold in sub-blocks, one best token a block",
+}
+_PLAIN: dict[str, dict[str, Any]] = {
+    "sdar": {"remasking": "random"},
+    "llada2": {"order": "random"},
+    "llada2-edit": {"editing_threshold": 1.0},
+    "llada2-pipeline": {"editing_threshold": 1.0},
+    "fast-dllm-v2": {"threshold": 1.0, "first": "draw"},
+}
+"""Positions chosen without their tokens; nothing taken back; no colder token."""
+ALIASES = {
+    "block_size": "block_length",
+    "confidence_threshold": "threshold",
+    "denoising_steps": "steps",
+    "num_inference_steps": "steps",
+    "remasking_strategy": "remasking",
+    "small_block_size": "small_block",
+    "tau": "temperature",
+}
+
+
+def _translated(name: str) -> Callable[[Mapping[str, Any]], dict[str, Any]]:
+    """The public codes' words; `eos_early_stop` is `stop`, an editing threshold of None is 1."""
+
+    def translated(given: Mapping[str, Any]) -> dict[str, Any]:
+        ours = {ALIASES.get(key, key): value for key, value in given.items()}
+        if "eos_early_stop" in ours:
+            early = str(ours.pop("eos_early_stop")).lower() == "true"
+            choices = BLOCK_SETTINGS[name]["stop"].choices or ()
+            ours.setdefault("stop", choices[int(early)])
+        if "editing_threshold" in ours and ours["editing_threshold"] is None:
+            ours["editing_threshold"] = 1.0
+        return ours
+
+    return translated
+
+
+BLOCK_DECODERS = tuple(
+    Sampler(
+        name,
+        _BLOCK_SUMMARIES[name],
+        "draw",
+        dense="strop.samplers.block_decoders:dense",
+        fast=None if name == "llada2-pipeline" else "strop.samplers.block_decoders:fast",
+        settings=settings,
+        finishes=("draw",),
+        grid=False,
+        padding=False,
+        plain=_PLAIN[name],
+        counts=("blocks", "edits") if "editing_threshold" in settings else ("blocks",),
+        public_names=_translated(name),
+    )
+    for name, settings in BLOCK_SETTINGS.items()
+)
+"""One loop, a record each (`strop.samplers.block_decoders`)."""

@@ -266,9 +266,11 @@ class Family:
 
 
 def _samplers() -> tuple[Sampler, ...]:
-    from strop.records.block_decoders import BLOCK_DECODERS  # made of this file's records
-    from strop.records.canvases import CANVASES
-    from strop.records.decoders import DECODERS
+    from strop.records.decoders import (
+        BLOCK_DECODERS,  # made of this file's records
+        CANVASES,
+        DECODERS,
+    )
     from strop.records.sampler import PLAIN_SAMPLERS
 
     return (*PLAIN_SAMPLERS, *DECODERS, *BLOCK_DECODERS, *CANVASES)

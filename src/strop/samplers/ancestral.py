@@ -46,7 +46,6 @@ from torch import Tensor
 
 from strop.denoisers.device import Floats, Numbers, upload
 from strop.rng import Stream, unit53
-from strop.samplers.machinery.addressed import settled
 from strop.samplers.machinery.categorical import invert, shaped, share
 from strop.samplers.machinery.dense import DenseRun
 from strop.samplers.machinery.lattice import (
@@ -57,6 +56,7 @@ from strop.samplers.machinery.lattice import (
     Offers,
     levels,
     point_numbers,
+    settled,
 )
 from strop.samplers.machinery.packed import Law, Packed, Rows, packed
 from strop.samplers.machinery.start import sigma_of

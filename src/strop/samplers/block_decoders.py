@@ -24,15 +24,15 @@ from torch.nn.functional import pad
 from strop.denoisers.base import BlockDenoiser
 from strop.denoisers.device import Numbers, upload, upload_rows
 from strop.errors import UserError
-from strop.records.block_decoders import ALIASES
+from strop.records.decoders import ALIASES
 from strop.records.record import SAMPLERS
 from strop.samplers import public_blocks
 from strop.samplers.decoders import mask_of, telling
 from strop.samplers.machinery.block_loop import BlockRules, fill_blocks
 from strop.samplers.machinery.blocks import BlockState
+from strop.samplers.machinery.committing import LockstepRun, lockstep
 from strop.samplers.machinery.dense import DenseRun
 from strop.samplers.machinery.drawing import AddressedDraws
-from strop.samplers.machinery.lockstep import LockstepRun, lockstep
 from strop.samplers.public_blocks import PublicText, beyond_positions
 from strop.spec.generator import SamplerSpec
 

@@ -29,8 +29,7 @@ from strop.denoisers.base import Denoiser
 from strop.denoisers.device import Floats, Numbers, Truths
 from strop.samplers.decoders import DecoderRecipe, fill, fitting, recipe
 from strop.samplers.machinery.blocks import BlockState
-from strop.samplers.machinery.committing import Turn
-from strop.samplers.machinery.reading import Cache, NetworkReader, View
+from strop.samplers.machinery.committing import Cache, NetworkReader, Turn, View
 from strop.spec.generator import SamplerSpec
 
 

@@ -34,7 +34,6 @@ from strop.denoisers.didi import DiDi
 from strop.rng import Stream
 from strop.samplers.analytic import analytic_weights, score_of
 from strop.samplers.machinery import lattice
-from strop.samplers.machinery.addressed import Weights, addressed
 from strop.samplers.machinery.categorical import (
     any_log_probs,
     clean_log_probs,
@@ -42,9 +41,9 @@ from strop.samplers.machinery.categorical import (
     log_share,
     race,
 )
+from strop.samplers.machinery.committing import LockstepRun, lockstep
 from strop.samplers.machinery.dense import DenseRun
-from strop.samplers.machinery.lattice import Address
-from strop.samplers.machinery.lockstep import LockstepRun, lockstep
+from strop.samplers.machinery.lattice import Address, Weights, addressed
 from strop.samplers.machinery.start import alpha_of
 from strop.spec.generator import SamplerSpec
 

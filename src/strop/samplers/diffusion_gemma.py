@@ -28,11 +28,10 @@ from strop.denoisers.diffusion_gemma import CanvasMemory, DiffusionGemma
 from strop.errors import UserError
 from strop.records.record import Precision
 from strop.rng import Stream
-from strop.samplers.machinery.addressed import ExactDraw, Weights, addressed
 from strop.samplers.machinery.categorical import log_share
+from strop.samplers.machinery.committing import LockstepRun, lockstep
 from strop.samplers.machinery.dense import DenseRun
-from strop.samplers.machinery.lattice import Address
-from strop.samplers.machinery.lockstep import LockstepRun, lockstep
+from strop.samplers.machinery.lattice import Address, ExactDraw, Weights, addressed
 from strop.spec.generator import SamplerSpec
 from strop.spec.value import Cooling
 

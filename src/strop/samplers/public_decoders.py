@@ -19,16 +19,17 @@ from strop.denoisers.device import on_host
 from strop.errors import UserError, unknown_name
 from strop.samplers.machinery.blocks import BlockState, Decoder, Public, Watch, decode, spans
 from strop.samplers.machinery.committing import (
+    Cache,
     Carried,
     Coins,
     Commit,
     Factor,
+    NetworkReader,
     Quota,
     Schedule,
     Threshold,
 )
 from strop.samplers.machinery.drawing import CategoricalDraws, Confidence, Draws, PowerDraws
-from strop.samplers.machinery.reading import Cache, NetworkReader
 
 REMASKING = {"low_confidence": Confidence("confidence"), "random": Confidence("random", late=True)}
 ALGORITHMS = {

@@ -30,9 +30,9 @@ from torch import Tensor
 
 from strop.denoisers.device import Floats, Numbers, upload_rows
 from strop.rng import Stream
-from strop.samplers.machinery.addressed import Weights, addressed
 from strop.samplers.machinery.categorical import shaped
 from strop.samplers.machinery.dense import DenseRun
+from strop.samplers.machinery.lattice import Weights, addressed
 from strop.samplers.machinery.packed import Packed, Rows, packed
 from strop.samplers.machinery.start import RevealGrid
 from strop.spec.generator import SamplerSpec

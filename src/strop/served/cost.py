@@ -25,7 +25,7 @@ from typing import Any, Literal, TypeGuard
 
 from strop.disk import disk, reading
 from strop.errors import UserError
-from strop.store.documents import load_yaml
+from strop.store.folder import load_yaml
 
 Messages = Sequence[Mapping[str, str]]
 """A conversation: roles and contents."""

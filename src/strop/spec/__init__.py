@@ -31,8 +31,17 @@ if TYPE_CHECKING:
         plain_baseline,
         swept,
     )
-    from strop.spec.measure import EvaluatorSpec, JudgeSpec, MetricSpec, SpanPolicy
-    from strop.spec.value import MOST_STEPS, OUTPUT_LIMIT, SEED_LIMIT, Cooling, Spec
+    from strop.spec.value import (
+        MOST_STEPS,
+        OUTPUT_LIMIT,
+        SEED_LIMIT,
+        Cooling,
+        EvaluatorSpec,
+        JudgeSpec,
+        MetricSpec,
+        SpanPolicy,
+        Spec,
+    )
 
 __all__ = [
     "EPSILON",

@@ -17,8 +17,16 @@ from strop.registry import loader
 
 if TYPE_CHECKING:
     from strop.stats.interval import Interval
-    from strop.stats.jackknife import Resampled, jackknife
-    from strop.stats.resample import Statistic, bootstrap, clustered, intervals, mean, ratio
+    from strop.stats.resample import (
+        Resampled,
+        Statistic,
+        bootstrap,
+        clustered,
+        intervals,
+        jackknife,
+        mean,
+        ratio,
+    )
 
 __all__ = [
     "Interval",

@@ -7,6 +7,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
+# --------------------------------------------------------------------------------------- interval
+
 LEVEL = 0.95
 LARGEST = 700.0
 """What is put into exp() at most: more overflows."""

@@ -22,7 +22,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from strop.registry import loader
-from strop.store.documents import FORMAT
+from strop.store.folder import FORMAT
 
 if TYPE_CHECKING:
     from strop.store.cell import Cell

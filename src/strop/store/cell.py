@@ -4,14 +4,27 @@ A cell's outputs by index, each once, from any number of files, a bounded number
 
 Rows of every file are in order, so several are read like zips: a file is opened when its turn
 comes, and what is in memory is a batch of each open one.
+
+What was once found out about files on this disk, kept under their paths and their looks.
+
+A file's looks are its size, its number on the disk, and the times of its content and of itself: the
+last one is the system's and cannot be set, so that a file that was replaced or changed in place
+looks different though its size and its time were kept. Whoever only needs to know what a model is
+called, or what a file holds (a finished run, called again), asks here instead of reading it.
+Nothing is computed from what is remembered: the loaders hash what they read. It lies in the user's
+cache; losing it costs a load.
 """
 
 from __future__ import annotations
 
+import hashlib
 import heapq
+import json
+import os
+import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,8 +35,8 @@ from strop.disk import CLAIM, TEMPORARY, claimed, disk, locked, shared, write
 from strop.errors import UserError
 from strop.pool import Output, Pool, counted, filler
 from strop.spec.generator import CellSpec, label
-from strop.spec.measure import MetricSpec
-from strop.store.documents import (
+from strop.spec.value import MetricSpec
+from strop.store.folder import (
     COST,
     FORMAT,
     OUTPUTS,
@@ -34,12 +47,12 @@ from strop.store.documents import (
     damaged,
     read_json,
 )
-from strop.store.prompts import KeptPrompts, read_prompts
 from strop.store.tables import (
     BEFORE,
     CHANCE,
     PROMPT,
     ROWS,
+    KeptPrompts,
     ScoreTable,
     add_scores,
     add_words,
@@ -48,6 +61,7 @@ from strop.store.tables import (
     output_table,
     read_batches,
     read_parquet,
+    read_prompts,
     read_score,
     read_scores,
     read_words,
@@ -57,10 +71,97 @@ from strop.store.tables import (
     write_parquet,
     write_stream,
 )
+from strop.version import __version__
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
+
+# ------------------------------------------------------------------------------------- remembered
+
+SETTLED = 2.0
+"""Seconds after which a file's time tells a later change from this one, on any file system."""
+MOST = 1024
+"""Entries that are kept, the latest."""
+Looks = tuple[int, int, int, int]
+"""Size, number on the disk, time of the content, time of the file."""
+
+
+def cache_folder() -> Path:
+    """Where what can be made again lies: STROP_CACHE, else the user's cache folder."""
+    named = os.environ.get("STROP_CACHE")
+    if named:
+        return Path(named).expanduser()
+    base = os.environ.get("XDG_CACHE_HOME")
+    return (Path(base) if base else Path.home() / ".cache") / "strop"
+
+
+class FileMemory:
+    """What is known of some files, read under some settings."""
+
+    def __init__(self, files: Sequence[Path], settings: Mapping[str, Any]) -> None:
+        seen = [(str(file.resolve()), looks(file)) for file in files]
+        newest = max((max(one[2:]) for _, one in seen), default=0)
+        self._settled = newest < time.time_ns() - SETTLED * 1e9
+        key = {"strop": __version__, "files": seen, **settings}
+        digest = hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()
+        self._path = cache_folder() / "identities" / f"{digest[:32]}.json"
+
+    def recall(self) -> dict[str, Any] | None:
+        """What was kept; None where nothing was, or it cannot be read."""
+        with suppress(OSError, ValueError):
+            found = json.loads(self._path.read_bytes())
+            return found if isinstance(found, dict) else None
+        return None
+
+    def keep(self, facts: Mapping[str, Any]) -> None:
+        """Keep it, if the files are old enough and the cache can be written."""
+        if self._settled:
+            with suppress(OSError, UserError):
+                self._path.parent.mkdir(parents=True, exist_ok=True)
+                write(self._path, (json.dumps(dict(facts)) + "\n").encode())
+                kept = list(self._path.parent.glob("*.json"))
+                if len(kept) > MOST:
+                    for old in sorted(kept, key=lambda file: file.stat().st_mtime)[:-MOST]:
+                        old.unlink(missing_ok=True)
+
+
+def looks(file: Path) -> Looks:
+    """What changes whenever a file does."""
+    found = file.stat()
+    return found.st_size, found.st_ino, found.st_mtime_ns, found.st_ctime_ns
+
+
+def files_at(place: Path) -> list[Path]:
+    """The files of a folder, or those beside a file: what is read together with it."""
+    folder = place if place.is_dir() else place.parent
+    return [file for file in sorted(folder.iterdir()) if file.is_file()]
+
+
+def contents(place: Path) -> list[list[str]]:
+    """Every file at a place, by its path from there, with the hash of what it holds.
+
+    A file is read once, and again when it looks different.
+    """
+    if not place.exists():
+        return []
+    files = sorted(place.rglob("*")) if place.is_dir() else [place]
+    found = [file for file in files if file.is_file()]
+    return [[str(file.relative_to(place)), _sha256(file)] for file in found]
+
+
+def _sha256(file: Path) -> str:
+    memory = FileMemory([file], {"kind": "content"})
+    known = (memory.recall() or {}).get("sha256")
+    if isinstance(known, str):
+        return known
+    with open(file, "rb") as content:
+        digest = hashlib.file_digest(content, "sha256").hexdigest()
+    memory.keep({"sha256": digest})
+    return digest
+
+
+# ------------------------------------------------------------------------------------------- cell
 
 INDEX = "index"
 WHOLE = 2**17

@@ -27,13 +27,14 @@ from strop.errors import UserError
 from strop.prompts.canvas import Canvases
 from strop.spec.generator import CellSpec
 from strop.store.cell import Cell
-from strop.store.documents import (
+from strop.store.folder import (
     CELL_ID,
     CELLS,
     COST,
     FORMAT,
     GRAMMAR,
     GUARD,
+    KINDS,
     MARK,
     OUTPUTS,
     PARTS,
@@ -42,13 +43,15 @@ from strop.store.documents import (
     SCORES,
     SPEC,
     TABLE,
+    Folder,
+    Mark,
     as_json,
+    cell_folders,
     differences,
     read_json,
+    read_mark,
 )
-from strop.store.folder import KINDS, Folder, Mark, cell_folders, read_mark
-from strop.store.prompts import KeptPrompts, keep_prompts
-from strop.store.tables import checked_table, write_parquet
+from strop.store.tables import KeptPrompts, checked_table, keep_prompts, write_parquet
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -39,14 +39,19 @@ from strop.measure.frame import PartialScore, read_cell
 from strop.measure.metric import CALLS, ENDED, OUTCOME, PASSED, SECONDS, TASK, WRITTEN
 from strop.records.record import SAMPLERS
 from strop.spec.generator import CheckpointSpec, SamplerSpec
-from strop.spec.measure import MetricSpec
+from strop.spec.value import MetricSpec
 from strop.stats.interval import Interval
-from strop.stats.jackknife import Resampled, jackknife
-from strop.stats.resample import SHARE, mean
-from strop.stats.shares import pass_at, share_interval, sign_test
+from strop.stats.resample import (
+    SHARE,
+    Resampled,
+    jackknife,
+    mean,
+    pass_at,
+    share_interval,
+    sign_test,
+)
 from strop.store import KINDS, Cell, Folder, Run, read_mark
-from strop.store.documents import MARK, RESULT, TABLE, Damaged, damaged, told_apart
-from strop.store.folder import remove
+from strop.store.folder import MARK, RESULT, TABLE, Damaged, damaged, remove, told_apart
 from strop.tasks import TASKS, Item, Task
 from strop.tasks.task import OUTCOMES
 

@@ -10,7 +10,7 @@ from typing import Any
 from matplotlib.figure import Figure
 
 from strop.figures import BLUE, ORANGE, tidy
-from strop.store.documents import damaged
+from strop.store.folder import damaged
 from strop.table import revived
 
 METRICS = "metrics.jsonl"

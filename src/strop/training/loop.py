@@ -27,9 +27,10 @@ from strop.denoisers.device import upload
 from strop.denoisers.tokenizer import TextCodec
 from strop.errors import Incomplete, UserError
 from strop.rng import derive_seed
-from strop.training.batches import Batches, HeldOutLoss, held_out_losses, summary
-from strop.training.data import prepare
+from strop.training.data import Batches, HeldOutLoss, held_out_losses, prepare, summary
+from strop.training.documents import TOKENIZER, Shards
 from strop.training.model import (
+    Noise,
     Trainable,
     attend_plainly,
     begin_with,
@@ -38,7 +39,6 @@ from strop.training.model import (
     compile_blocks,
     save_network,
 )
-from strop.training.objective import Noise
 from strop.training.optimizers import (
     Parts,
     averaged,
@@ -51,7 +51,6 @@ from strop.training.optimizers import (
     share_done,
 )
 from strop.training.run import KEPT, PLOT, TrainingRun, plot_losses, stopping
-from strop.training.shards import TOKENIZER, Shards
 from strop.training.spec import TrainSpec, read_spec
 
 POLL_SECONDS = 0.5

@@ -31,7 +31,7 @@ import torch
 from strop.disk import TEMPORARY, disk, replacing, sync_folder, write
 from strop.errors import UserError
 from strop.store import FORMAT, Folder, Mark, read_mark
-from strop.store.documents import MARK, RESULT, as_json, damaged, parsed, told_apart
+from strop.store.folder import MARK, RESULT, as_json, damaged, parsed, told_apart
 from strop.table import plain, revived
 from strop.training.curve import METRICS, draw_losses, read_metrics
 from strop.training.spec import TrainSpec

@@ -17,7 +17,7 @@ from pydantic import model_validator
 from strop.errors import UserError, unknown_name
 from strop.spec.value import Spec
 from strop.store import read_mark
-from strop.store.documents import load_yaml
+from strop.store.folder import load_yaml
 
 CONFIGS = Path(str(resources.files("strop"))) / "assets" / "configs"
 
@@ -227,7 +227,7 @@ class TrainSpec(Spec):
     begin anew."""
     objective: Literal["public", "any-order", "llada", "causal"] = "public"
     """`public`: t uniform on [1e-3, 1], weight 1/t. `any-order`: mask count uniform, weight 1/k.
-    `llada`: as `public`, with LLaDA's masking; see `strop.training.objective`."""
+    `llada`: as `public`, with LLaDA's masking; see `strop.training.model`."""
     steps: int | None = None
     """Optimizer steps; may be left out if `minutes` says when to end."""
     minutes: float | None = None

@@ -9,11 +9,9 @@ from typing import TYPE_CHECKING, Any
 from strop.measure.metric import Number
 from strop.spec.generator import OperatingPoint, SamplerSpec
 from strop.table import Column, Table
-from strop.tuning.choice import hashed
-from strop.tuning.gain import Gain
+from strop.tuning.gain import Gain, hashed
 from strop.tuning.search import Tuned
-from strop.verbs.result import Result
-from strop.verbs.verb import Ask
+from strop.verbs.verb import Ask, Result
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

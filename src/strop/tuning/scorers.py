@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from strop.measure.cells import Scorer
     from strop.measure.score import Outputs
     from strop.prompts.canvas import Canvases
-    from strop.spec.measure import MetricSpec
+    from strop.spec.value import MetricSpec
     from strop.store import Cell
 
 
@@ -44,8 +44,7 @@ def task_side(
 ) -> TaskSide:
     """The problems as the model reads them, and who grades its responses."""
     from strop.tasks import TASKS, ready
-    from strop.tasks.cell_grades import grade_cell, task_metric
-    from strop.tasks.running import canvases_of_task, entrant_of
+    from strop.tasks.running import canvases_of_task, entrant_of, grade_cell, task_metric
 
     task = TASKS.find(name, where="`task`")
     entrant = entrant_of(model, model.source, None, None)
@@ -77,7 +76,7 @@ def judge_scorer(folder: Path, judge: str, seed: int) -> Scorer:
     from strop.groupeval import Profile
     from strop.groupeval.judges import judge_spec
     from strop.measure.score import score_outputs
-    from strop.spec.measure import MetricSpec
+    from strop.spec.value import MetricSpec
 
     check_judge(judge)
     profile = Profile.load(PROFILE)

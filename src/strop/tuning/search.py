@@ -24,7 +24,7 @@ from strop.measure.metric import Number
 from strop.records.record import SAMPLERS, default_sampler
 from strop.spec.generator import GeneratorSpec, SamplerSpec
 from strop.stats.interval import Interval
-from strop.stats.jackknife import jackknife
+from strop.stats.resample import jackknife
 from strop.tuning.race import Arm, Drawn, Limit, Race, Rules, guard_limits
 from strop.tuning.space import Axis, Space, fitting
 
@@ -244,7 +244,7 @@ def tuned(
     above the entropy guard. `guard` is that of the generator's length unless another is given.
     """
     from strop.measure.guard import guard_of
-    from strop.tuning.propose import search as run_search
+    from strop.tuning.race import search as run_search
 
     asked = search or Search()
     if not isinstance(space, Space):
@@ -306,7 +306,7 @@ def found(race: Race[SamplerSpec], space: Space) -> Tuned:
 
 def _left_out(race: Race[SamplerSpec], space: Space) -> list[str]:
     """Settings of a small space that there were no outputs for."""
-    from strop.tuning.propose import ENUMERATED
+    from strop.tuning.race import ENUMERATED
 
     every = space.settings(ENUMERATED) or ()
     if len(race.arms) >= len(every):

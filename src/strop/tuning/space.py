@@ -17,9 +17,9 @@ from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any
 
-from strop.bounds import MOST_VALUES, bounded
 from strop.errors import UserError, unknown_name
 from strop.records.record import SAMPLERS, default_sampler
+from strop.runtime import MOST_VALUES, bounded
 from strop.spec.generator import SamplerSpec, check_family, swept
 
 DIGITS = 3

@@ -12,9 +12,8 @@ from strop.registry import loader
 if TYPE_CHECKING:
     from strop.table import Column, Table
     from strop.verbs.points import cell_table, guard_notes, judge_texts, measure_cells, texts_of
-    from strop.verbs.result import Result
     from strop.verbs.study import Sources, Study, find, run, studies
-    from strop.verbs.verb import Ask, Parameter
+    from strop.verbs.verb import Ask, Parameter, Result
 
 __all__ = [
     "Ask",

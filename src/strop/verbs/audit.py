@@ -23,15 +23,27 @@ from strop.measure.metric import PERPLEXITY, Number
 from strop.records.record import FAMILIES, SAMPLERS, reads_as
 from strop.rng import derive_seed
 from strop.spec.generator import OperatingPoint
-from strop.spec.measure import MetricSpec
+from strop.spec.value import MetricSpec
 from strop.table import Column, Pivot, Table
-from strop.tuning.choice import RULES, Selection, choose, hashed, write_selection
-from strop.tuning.gain import GOALS, WITHIN, Decision, Gain, decide, family_level, gain, spec_file
+from strop.tuning.gain import (
+    GOALS,
+    RULES,
+    WITHIN,
+    Decision,
+    Gain,
+    Selection,
+    choose,
+    decide,
+    family_level,
+    gain,
+    hashed,
+    spec_file,
+    write_selection,
+)
 from strop.verbs import parameters, points
 from strop.verbs.paper import BUDGETS, RowByRow, item
-from strop.verbs.result import Result
 from strop.verbs.study import Study
-from strop.verbs.verb import Ask, Parameter, quoted
+from strop.verbs.verb import Ask, Parameter, Result, quoted
 
 if TYPE_CHECKING:
     from strop.denoisers import Model
@@ -247,8 +259,8 @@ def _check(ask: Ask) -> None:
 
 
 def _run(ask: Ask) -> Result:
-    from strop.measure.known import known_evaluator, known_model
     from strop.measure.perplexity import perplexity_metric
+    from strop.measure.score import known_evaluator, known_model
 
     counts = _counts(ask)
     home = ask.engine.at_home(ask["device"])
@@ -346,7 +358,7 @@ def _fresh(
     plain: OperatingPoint,
 ) -> Sequence[Measured]:
     """The standard sampler and every choice, drawn again under a seed of its own."""
-    from strop.store.documents import FRESH
+    from strop.store.folder import FRESH
 
     causal = SAMPLERS[plain.sampler.name].causal
     wanted = {(one.steps, one.point) for some in selections.values() for one in some.choices}

@@ -28,16 +28,15 @@ from strop.stats.resample import Statistic, intervals, mean
 from strop.table import Column, Table
 from strop.verbs import parameters
 from strop.verbs.points import load, points
-from strop.verbs.result import Result
 from strop.verbs.study import Sources, Study
-from strop.verbs.verb import Ask, Parameter
+from strop.verbs.verb import Ask, Parameter, Result
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from matplotlib.figure import Figure
 
     from strop.denoisers.base import Denoiser
-    from strop.tasks.cell_grades import Grader
+    from strop.tasks.running import Grader
 
 CACHES = ("prefix", "dual")
 NONE, SEED = "none", "none, another seed"
@@ -314,8 +313,7 @@ def grader_of(ask: Ask, model: Denoiser) -> Grader | None:
     if ask["task"] is None:
         return None
     from strop.tasks import TASKS, ready
-    from strop.tasks.cell_grades import Grader
-    from strop.tasks.running import decided, entrant_of
+    from strop.tasks.running import Grader, decided, entrant_of
 
     task, entrant = TASKS[ask["task"]], entrant_of(model, ask.sources[0], None, None)
     ask.note(decided(entrant))

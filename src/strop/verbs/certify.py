@@ -19,16 +19,15 @@ from strop.records.record import Precision
 from strop.rng import derive_seed
 from strop.spec.generator import OperatingPoint, SamplerSpec
 from strop.stats.interval import LEVEL, Interval
-from strop.stats.jackknife import jackknife
 from strop.stats.published import Gap, gap, holm, verdicts
+from strop.stats.resample import jackknife
 from strop.table import Column, Table
 from strop.verbs import paper, parameters
 from strop.verbs.families import MODELS
 from strop.verbs.frontiers_public import SOURCE, elsewhere
 from strop.verbs.points import draw, guard_notes, score, standard
-from strop.verbs.result import Result
 from strop.verbs.study import Sources, Study
-from strop.verbs.verb import Ask, Parameter, quoted, report_command
+from strop.verbs.verb import Ask, Parameter, Result, quoted, report_command
 
 if TYPE_CHECKING:
     from strop.denoisers import Model

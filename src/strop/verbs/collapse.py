@@ -17,9 +17,8 @@ from strop.errors import UserError
 from strop.stats.interval import value_of
 from strop.table import Column, Table
 from strop.verbs import parameters, points
-from strop.verbs.result import Result
 from strop.verbs.study import Study
-from strop.verbs.verb import Ask, Parameter
+from strop.verbs.verb import Ask, Parameter, Result
 
 CEILING = 10 / 3
 """The highest GED of two texts in a group of eight."""

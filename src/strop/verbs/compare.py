@@ -17,13 +17,11 @@ from typing import TYPE_CHECKING
 
 from strop.assets import CHECKPOINT
 from strop.comparing.compare import MARGIN, Comparison, compare
-from strop.comparing.diversity import Diversity, held_out_diversity
+from strop.comparing.diversity import Diversity, common_length, held_out_diversity
 from strop.comparing.figure import draw
-from strop.comparing.frontier import FEWEST
-from strop.comparing.levels import Level
+from strop.comparing.frontier import FEWEST, Level
 from strop.comparing.outputs import SPACE, Named, SideOutputs, is_causal, named, told_at
 from strop.comparing.result import Budget, SideAtBudget, result
-from strop.comparing.scored import common_length
 from strop.comparing.verdict import SMOKE as TOO_SMALL
 from strop.comparing.verdict import SideVerdict
 from strop.errors import UserError
@@ -32,9 +30,8 @@ from strop.tuning.search import BUDGET
 from strop.tuning.space import parse
 from strop.verbs import parameters
 from strop.verbs.points import TEMPERATURES, load, scorers
-from strop.verbs.result import Result
 from strop.verbs.study import Sources, Study
-from strop.verbs.verb import Ask, Parameter, report_command
+from strop.verbs.verb import Ask, Parameter, Result, report_command
 
 if TYPE_CHECKING:
     from strop.measure.cells import Scorers
@@ -106,8 +103,7 @@ def _named(ask: Ask) -> tuple[Named, Named]:
 
 
 def _run(ask: Ask) -> Result:
-    from strop.comparing.equal import equal_steps, same_length
-    from strop.comparing.looks import look_number
+    from strop.comparing.outputs import equal_steps, look_number, same_length
 
     (ask.out / RUNS[0]).mkdir(exist_ok=True)
     named_sides = _named(ask)

@@ -25,9 +25,8 @@ from strop.table import Column, Table
 from strop.verbs import paper, parameters
 from strop.verbs.entrants import FOLDER, PAPER_TASKS, TASK_PARAMETERS, answer_tasks
 from strop.verbs.points import judge_texts
-from strop.verbs.result import Result
 from strop.verbs.study import Sources, Study
-from strop.verbs.verb import Ask, Parameter, quoted
+from strop.verbs.verb import Ask, Parameter, Result, quoted
 
 if TYPE_CHECKING:
     from strop.groupeval.judgments import Judgments

@@ -20,9 +20,8 @@ from strop.stats.interval import Interval, value_of
 from strop.table import Column, Table
 from strop.verbs import paper, parameters
 from strop.verbs.points import SETTINGS, budgets, chosen_points
-from strop.verbs.result import Result
 from strop.verbs.study import Study
-from strop.verbs.verb import Ask, Parameter, quoted
+from strop.verbs.verb import Ask, Parameter, Result, quoted
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -25,9 +25,8 @@ from strop.stats.interval import Interval, value_of
 from strop.table import Column, Pivot, Table
 from strop.verbs import families, groupeval_study, paper, parameters, posterior, study
 from strop.verbs.points import guard_notes, load, measure_cells, named_points
-from strop.verbs.result import Result
 from strop.verbs.study import SMOKE_NOTE, Sources, Study
-from strop.verbs.verb import Ask, Parameter, quoted
+from strop.verbs.verb import Ask, Parameter, Result, quoted
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -215,7 +214,7 @@ def _check_panels(ask: Ask) -> None:
 
 
 def _overview(ask: Ask) -> Result:
-    from strop.measure.known import check_evaluator_name
+    from strop.measure.score import check_evaluator_name
 
     asks = _asks(ask)
     check_evaluator_name(ask["evaluator"])

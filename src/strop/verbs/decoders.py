@@ -16,9 +16,8 @@ from strop.errors import UserError
 from strop.records.record import SAMPLERS, reads_as
 from strop.table import Column, Table
 from strop.verbs import parameters
-from strop.verbs.result import Result
 from strop.verbs.study import Sources, Study
-from strop.verbs.verb import Ask, Parameter
+from strop.verbs.verb import Ask, Parameter, Result
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -14,8 +14,7 @@ from typing import Any
 from strop.assets import EMBEDDED, EVALUATOR, embedded_names
 from strop.errors import ALONE, EXTRA_OF, UserError, to_get
 from strop.registry import one_line, plugins, problems, strays
-from strop.verbs.result import Part, Result, grid
-from strop.verbs.verb import Ask, Parameter, Verb
+from strop.verbs.verb import Ask, Parameter, Part, Result, Verb, grid
 from strop.version import __version__
 
 BASE = ("numpy", "scipy", "pyarrow", "pydantic", "matplotlib", "openai", "filelock")

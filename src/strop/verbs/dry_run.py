@@ -20,8 +20,7 @@ from strop.errors import UserError
 from strop.records.record import SAMPLERS
 from strop.spec.generator import CellSpec
 from strop.table import Column, Table, duration
-from strop.verbs.result import Result
-from strop.verbs.verb import Ask
+from strop.verbs.verb import Ask, Result
 
 if TYPE_CHECKING:
     from strop.draw import Planned

@@ -22,15 +22,14 @@ from numpy.typing import NDArray
 from strop.engine.plan import all_parts
 from strop.errors import UserError
 from strop.spec.generator import OperatingPoint
-from strop.spec.measure import SpanPolicy
+from strop.spec.value import SpanPolicy
 from strop.stats.resample import Statistic, ratio
 from strop.table import Column, Table
 from strop.verbs import paper, parameters, points
 from strop.verbs.families import CHECKPOINTS, MODELS, named_sources, run_folder, smoke_sources
 from strop.verbs.groupeval_study import PRIMARY, RUBRIC, contrast
-from strop.verbs.result import Result
 from strop.verbs.study import SMOKE_NOTE, Sources, Study
-from strop.verbs.verb import Ask, Parameter
+from strop.verbs.verb import Ask, Parameter, Result
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -184,7 +183,7 @@ def _run(ask: Ask) -> Result:
 
 def _scored(ask: Ask, pools: Pools, evaluators: Sequence[str]) -> Scores:
     """Evaluator by evaluator, so that only one is in memory."""
-    from strop.measure.aggregates import statistics
+    from strop.measure.across import statistics
     from strop.measure.cells import Scorers, measure
     from strop.measure.evaluator import load_evaluator
     from strop.measure.metric import PERPLEXITY

@@ -9,9 +9,8 @@ from strop.stats.interval import Interval
 from strop.table import Table
 from strop.verbs.groupeval_score import kept_scores
 from strop.verbs.parameters import argument
-from strop.verbs.result import Result, grid, result_of
 from strop.verbs.study import STUDIES
-from strop.verbs.verb import Ask, Parameter, Verb
+from strop.verbs.verb import Ask, Parameter, Result, Verb, grid, result_of
 
 FORMATS = ("csv", "tex", "md", "parquet", "json")
 FOLDER = "export"
@@ -21,7 +20,7 @@ LONGEST = 100
 
 def _run(ask: Ask) -> Result:
     from strop.store import read_mark
-    from strop.store.documents import RESULT, damaged
+    from strop.store.folder import RESULT, damaged
     from strop.store.run import study_result
 
     folder = Path(ask["folder"])

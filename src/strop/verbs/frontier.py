@@ -14,9 +14,8 @@ from strop.stats.interval import value_of
 from strop.table import Column, Pivot, Table
 from strop.verbs import paper, parameters, points
 from strop.verbs.families import CHECKPOINTS, MODELS, PROTOCOL, small_checkpoints
-from strop.verbs.result import Result
 from strop.verbs.study import SMOKE_NOTE, Sources, Study
-from strop.verbs.verb import Ask, Parameter
+from strop.verbs.verb import Ask, Parameter, Result
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

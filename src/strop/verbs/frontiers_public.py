@@ -25,9 +25,8 @@ from strop.assets import ROOT
 from strop.errors import UserError
 from strop.table import Column, Table
 from strop.verbs import paper, parameters
-from strop.verbs.result import Result
 from strop.verbs.study import Sources, Study
-from strop.verbs.verb import Ask, Parameter
+from strop.verbs.verb import Ask, Parameter, Result
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

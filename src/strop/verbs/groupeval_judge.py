@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from strop.errors import UserError
 from strop.verbs.parameters import argument
-from strop.verbs.result import Part, Result, grid
-from strop.verbs.verb import Ask, Parameter, Verb, quoted
+from strop.verbs.verb import Ask, Parameter, Part, Result, Verb, grid, quoted
 
 if TYPE_CHECKING:
     from strop.groupeval.endpoint import Endpoint
@@ -19,7 +18,7 @@ if TYPE_CHECKING:
     from strop.groupeval.series import Series
     from strop.groupeval.session import Asked, Session
     from strop.served.cost import Journal, Price, Usage
-    from strop.spec.measure import JudgeSpec
+    from strop.spec.value import JudgeSpec
 
 EXCERPT = 160
 PROBE_SECONDS, PROBE_TRIES = 60.0, 3

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 from strop.errors import UserError
 from strop.verbs.groupeval_judge import JUDGE
 from strop.verbs.groupeval_score import SCORE
-from strop.verbs.result import Result
+from strop.verbs.verb import Result
 
 if TYPE_CHECKING:
     from strop.groupeval.plan import Source

@@ -6,10 +6,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from strop.bounds import MOST_REPLICATES, bounded
 from strop.disk import write
 from strop.errors import UserError
-from strop.groupeval.words import (
+from strop.groupeval.scores import (
     CEILING,
     COPIED,
     FACTOR_COLUMNS,
@@ -19,14 +18,14 @@ from strop.groupeval.words import (
     decision,
     differences,
     judged_sentence,
-    share,
+    share_column,
     sides_of,
 )
+from strop.runtime import MOST_REPLICATES, bounded
 from strop.stats.interval import value_of
 from strop.table import Column, Table
 from strop.verbs.parameters import argument
-from strop.verbs.result import Result, Strong, grid
-from strop.verbs.verb import Ask, Parameter, Verb, quoted
+from strop.verbs.verb import Ask, Parameter, Result, Strong, Verb, grid, quoted
 
 if TYPE_CHECKING:
     from strop.groupeval.judgments import Judgments
@@ -306,7 +305,7 @@ COLUMNS = (
     COPIED,
     LARGEST,
     CEILING,
-    share("non_high_confidence_rate", "unsure", UNSURE),
+    share_column("non_high_confidence_rate", "unsure", UNSURE),
     Column("possible", help="where the scores may still go when the missing groups are judged."),
 )
 

@@ -16,13 +16,12 @@ from itertools import combinations
 from typing import TYPE_CHECKING, Any, Literal
 
 from strop.errors import unknown_name
-from strop.groupeval.words import DIAGNOSTICS, FACTOR_COLUMNS, share
+from strop.groupeval.scores import DIAGNOSTICS, FACTOR_COLUMNS, share_column
 from strop.table import Column, Table
 from strop.verbs import paper, parameters, points
 from strop.verbs.frontiers_public import elsewhere
-from strop.verbs.result import Result
 from strop.verbs.study import SMOKE_NOTE, Study
-from strop.verbs.verb import Ask
+from strop.verbs.verb import Ask, Result
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -53,7 +52,7 @@ COLUMNS = (
     Column("ged_sharpened", "GED sharpened", digits=3),
 )
 
-INVALID = share("invalid_rate", "invalid", "texts that fail.", 3)
+INVALID = share_column("invalid_rate", "invalid", "texts that fail.", 3)
 BESIDE_GED = {one.name: one for one in (*FACTOR_COLUMNS, INVALID, *DIAGNOSTICS)}
 
 Contrast = Mapping[str, Any]

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from strop.errors import UserError
+from strop.groupeval.human import RatedGroup, read_groups, shipped_groups, tasks_of
 from strop.groupeval.offline import Embed, offline_client, offline_spec, pieces
-from strop.groupeval.people import RatedGroup, read_groups, shipped_groups, tasks_of
 from strop.groupeval.profile import Profile
 from strop.groupeval.validation import NAME as CARD
 from strop.groupeval.validation import (
@@ -26,19 +26,18 @@ from strop.groupeval.validation import (
     said_of,
     validate,
 )
-from strop.measure import embeddings
+from strop.measure import evaluator
 from strop.measure.entropy import distinct, vendi_score
 from strop.table import Column, Table, flat
 from strop.verbs.groupeval_judge import JUDGE
-from strop.verbs.result import Result, grid
-from strop.verbs.verb import Ask, quoted
+from strop.verbs.verb import Ask, Result, grid, quoted
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from strop.groupeval.series import Series
     from strop.served.cost import Usage
-    from strop.spec.measure import JudgeSpec
+    from strop.spec.value import JudgeSpec
 
 PROFILE = "answers-v1"
 DATA = "conTest and decTest of Tevet and Berant 2021, MIT licence"
@@ -62,7 +61,7 @@ class KnownVectors:
         self.known: dict[str, Any] = {}
         if place is not None and place.exists():
             with np.load(place, allow_pickle=False) as kept:
-                if str(kept["weights"]) == embeddings.embedding_spec().sha256:
+                if str(kept["weights"]) == evaluator.embedding_spec().sha256:
                     self.known = dict(zip(kept["texts"].tolist(), kept["vectors"], strict=True))
 
     def learn(self, texts: Sequence[str], ask: Ask) -> None:
@@ -72,19 +71,19 @@ class KnownVectors:
         with ask.bars.share("embedding texts", len(new)) as told:
             for start in range(0, len(new), 256):
                 some = new[start : start + 256]
-                self.known |= zip(some, embeddings.embed(some), strict=True)
+                self.known |= zip(some, evaluator.embed(some), strict=True)
                 told(len(some))
         if new and self.place is not None:
             self.place.parent.mkdir(parents=True, exist_ok=True)
             names, vectors = list(self.known), np.stack(list(self.known.values()))
-            weights = embeddings.embedding_spec().sha256
+            weights = evaluator.embedding_spec().sha256
             np.savez(self.place, texts=np.array(names), vectors=vectors, weights=weights)
 
     def __call__(self, texts: Sequence[str]) -> Any:
         """Vectors of texts; what is not known yet is embedded now."""
         missing = [one for one in texts if one not in self.known]
         if missing:
-            self.known |= zip(missing, embeddings.embed(missing), strict=True)
+            self.known |= zip(missing, evaluator.embed(missing), strict=True)
         return np.stack([self.known[one] for one in texts])
 
 
@@ -140,7 +139,7 @@ def _check(ask: Ask) -> None:
 
 def _embedded(ask: Ask, groups: Sequence[RatedGroup]) -> KnownVectors | None:
     """Every text and context, where anything needs them."""
-    if ask["features"] == "ngrams" or not (ask["offline"] and embeddings.available()):
+    if ask["features"] == "ngrams" or not (ask["offline"] and evaluator.embedder_available()):
         return None
     embed = KnownVectors(Path(ask["out"]) / KEPT if ask["out"] else None)
     texts = [t for one in groups for t in (*one.texts, one.context or "")]

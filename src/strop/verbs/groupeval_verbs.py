@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any
 from strop.verbs.groupeval_judge import JUDGE
 from strop.verbs.groupeval_score import AGREE, COMPARE, RELIABILITY, SCORE
 from strop.verbs.parameters import PARTITION, argument, out
-from strop.verbs.result import Part, Result, grid
-from strop.verbs.verb import Ask, Parameter, Verb, VerbGroup, quoted
+from strop.verbs.verb import Ask, Parameter, Part, Result, Verb, VerbGroup, grid, quoted
 
 if TYPE_CHECKING:
     from strop.groupeval.plan import Plan, Source

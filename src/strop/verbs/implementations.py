@@ -20,9 +20,8 @@ from strop.table import Column, Table
 from strop.verbs import parameters
 from strop.verbs.cache import random_llada
 from strop.verbs.points import draw, load
-from strop.verbs.result import Result
 from strop.verbs.study import Sources, Study
-from strop.verbs.verb import Ask, Parameter
+from strop.verbs.verb import Ask, Parameter, Result
 
 if TYPE_CHECKING:
     from strop.pool import Pool

@@ -10,8 +10,7 @@ from strop.errors import CheckFailed
 from strop.spec.value import OUTPUT_LIMIT
 from strop.table import plain
 from strop.verbs.parameters import SEED, argument
-from strop.verbs.result import Facts, Result, grid
-from strop.verbs.verb import Ask, Parameter, Verb, VerbGroup, quoted
+from strop.verbs.verb import Ask, Facts, Parameter, Result, Verb, VerbGroup, grid, quoted
 
 CLOSE = 1e-9
 """How far two ways to the same probability may lie apart."""

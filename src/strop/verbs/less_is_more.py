@@ -14,9 +14,8 @@ from strop.assets import CHECKPOINT, EMBEDDED
 from strop.errors import UserError
 from strop.table import Column, Pivot, Table
 from strop.verbs import paper, parameters, points
-from strop.verbs.result import Result
 from strop.verbs.study import Sources, Study
-from strop.verbs.verb import Ask, Parameter
+from strop.verbs.verb import Ask, Parameter, Result
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

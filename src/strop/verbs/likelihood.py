@@ -14,9 +14,8 @@ from strop.assets import HELD_OUT
 from strop.stats.interval import LEVEL, Interval
 from strop.table import Column, Pivot, Table
 from strop.verbs import parameters
-from strop.verbs.result import Result
 from strop.verbs.study import Study
-from strop.verbs.verb import Ask, Parameter
+from strop.verbs.verb import Ask, Parameter, Result
 
 if TYPE_CHECKING:
     from strop.theory.mpath import PathScores
@@ -34,7 +33,7 @@ def _run(ask: Ask) -> Result:
     from strop.denoisers import load_denoiser
     from strop.denoisers.base import usable_length
     from strop.instruments.posterior import path_scores
-    from strop.measure.heldout import read_rows
+    from strop.measure.guard import read_rows
     from strop.samplers.machinery.start import reveal_grid
     from strop.spec.generator import SamplerSpec
 
@@ -73,7 +72,7 @@ def _rows(
     found: PathScores, steps: int, taus: list[float], counts: tuple[int, ...], length: int
 ) -> list[dict[str, Any]]:
     """The first m paths of the most: what more paths change is not another draw."""
-    from strop.stats.jackknife import student
+    from strop.stats.resample import student
     from strop.theory.mpath import bound_from_scores
 
     curves = {

@@ -13,8 +13,7 @@ from unittest.mock import patch
 
 from strop.errors import UserError
 from strop.verbs.parameters import DEVICE
-from strop.verbs.result import Result
-from strop.verbs.verb import Ask, Parameter, Verb
+from strop.verbs.verb import Ask, Parameter, Result, Verb
 
 # Flags of the harness that are said in another way here, or not at all.
 ELSEWHERE = {

@@ -13,10 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from strop.errors import UserError
-from strop.store.documents import MARK, RESULT
-from strop.store.folder import KINDS, Mark, read_mark
-from strop.verbs.result import Result, grid
-from strop.verbs.verb import Ask, Parameter, Verb
+from strop.store.folder import KINDS, MARK, RESULT, Mark, read_mark
+from strop.verbs.verb import Ask, Parameter, Result, Verb, grid
 
 FIRST = "strop sample -n 4 -o runs/first"
 

@@ -7,8 +7,7 @@ from pathlib import Path
 from strop.errors import StropError
 from strop.spec.generator import label
 from strop.verbs.parameters import argument, out
-from strop.verbs.result import Result, grid
-from strop.verbs.verb import Ask, Verb, quoted
+from strop.verbs.verb import Ask, Result, Verb, grid, quoted
 
 
 def _run(ask: Ask) -> Result:

@@ -7,15 +7,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from strop.bounds import MOST_WEIGHTS, bounded
 from strop.disk import disk
 from strop.errors import UserError
 from strop.records.record import FAMILIES, default_sampler
+from strop.runtime import MOST_WEIGHTS, bounded
 from strop.spec.value import OUTPUT_LIMIT
 from strop.verbs.certify import STUDY as CERTIFY
 from strop.verbs.parameters import DEVICE, FAMILY, REVISION, SEED, WEIGHTS, argument, out
-from strop.verbs.result import Result, grid
-from strop.verbs.verb import Ask, Parameter, Verb, VerbGroup, quoted, visible
+from strop.verbs.verb import Ask, Parameter, Result, Verb, VerbGroup, grid, quoted, visible
 
 HEADER = ["name", "short", "family", "hub id", "parameters", "licence", "sampler", "draw"]
 
@@ -131,9 +130,8 @@ def _rows(ask: Ask) -> Result:
 
     from strop.denoisers import load_model
     from strop.disk import write
-    from strop.measure.heldout import HeldOutRows
-    from strop.training.batches import make_rows
-    from strop.training.data import end_of_text
+    from strop.measure.guard import HeldOutRows
+    from strop.training.data import end_of_text, make_rows
 
     out = Path(ask["out"])
     _refuse_taken(out.exists(), out, "a new file")
@@ -178,7 +176,7 @@ def _rows(ask: Ask) -> Result:
 
 def _documents(ask: Ask) -> Iterator[str]:
     """Of a file of JSON lines or text, a directory, or a dataset of the hub; perhaps the last."""
-    from strop.measure.heldout import plain_texts
+    from strop.measure.guard import plain_texts
     from strop.training.documents import read_source
     from strop.training.spec import HeldOut, SourceSpec
 

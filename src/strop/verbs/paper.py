@@ -27,9 +27,8 @@ from strop.table import Column, Table
 if TYPE_CHECKING:
     from strop.engine.plan import Progress
     from strop.table import Table
-    from strop.verbs.result import Result
     from strop.verbs.study import Study
-    from strop.verbs.verb import Ask
+    from strop.verbs.verb import Ask, Result
 
 
 LEVELS = {"paper": "perplexity", "paper_entropy": "entropy"}

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from strop.assets import EVALUATOR
-from strop.bounds import MOST_LENGTH
 from strop.errors import UserError
 from strop.records.record import FAMILIES
+from strop.runtime import MOST_LENGTH
 from strop.spec.value import MOST_STEPS, OUTPUT_LIMIT, SEED_LIMIT
 from strop.verbs.verb import SAME, Parameter
 

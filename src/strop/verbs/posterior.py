@@ -19,14 +19,12 @@ from strop.assets import CHECKPOINT, EMBEDDED, HELD_OUT
 from strop.engine.plan import all_parts
 from strop.errors import UserError
 from strop.spec.generator import OperatingPoint, SamplerSpec
-from strop.stats.jackknife import Resampled
-from strop.stats.resample import REPLICATES
+from strop.stats.resample import REPLICATES, Resampled
 from strop.table import Column, Table
 from strop.verbs import paper, parameters
 from strop.verbs.points import TEMPERATURES
-from strop.verbs.result import Result
 from strop.verbs.study import Sources, Study
-from strop.verbs.verb import Ask, Parameter, quoted
+from strop.verbs.verb import Ask, Parameter, Result, quoted
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -34,7 +32,7 @@ if TYPE_CHECKING:
 
     from strop.instruments.posterior import Losses
     from strop.measure.frame import Measured
-    from strop.measure.heldout import HeldOutRows
+    from strop.measure.guard import HeldOutRows
 
 EARLY = EMBEDDED + "tales-early"
 MOST_ROUNDS = 64
@@ -59,7 +57,7 @@ def _run(ask: Ask) -> Result:
     from strop.denoisers import load_denoiser
     from strop.denoisers.base import usable_length
     from strop.instruments.posterior import loss_cell, measured_losses
-    from strop.measure.heldout import read_rows
+    from strop.measure.guard import read_rows
 
     file = Path(ask["held_out"] or HELD_OUT)
     taus = tuple(ask["temperature"])

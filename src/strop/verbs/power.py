@@ -2,7 +2,7 @@
 
 A pilot of 32 outputs at two temperatures says how much single outputs vary, and what they cost.
 From it follow the outputs of each side at which a rule of `strop compare`, or of a judge or a task,
-decides four times out of five (`strop.stats.power`), at the look at which it will be taken.
+decides four times out of five (`strop.stats.published`), at the look at which it will be taken.
 """
 
 from __future__ import annotations
@@ -17,16 +17,15 @@ import numpy as np
 
 from strop.assets import CHECKPOINT
 from strop.comparing.compare import MARGIN
-from strop.comparing.levels import Level
+from strop.comparing.frontier import Level
 from strop.errors import UserError
 from strop.spec.generator import SamplerSpec
-from strop.stats.power import GOAL, Power, alike, apart, curve, level_errors, needed, spread
+from strop.stats.published import GOAL, Power, alike, apart, curve, level_errors, needed, spread
 from strop.table import Column, Table
 from strop.verbs import parameters
 from strop.verbs.points import budgets, draw, load, named_points, scored_columns, scorers
-from strop.verbs.result import Result
 from strop.verbs.study import Sources, Study
-from strop.verbs.verb import Ask, Parameter
+from strop.verbs.verb import Ask, Parameter, Result
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -6,11 +6,10 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from strop.assets import CHECKPOINT
-from strop.bounds import MOST_LENGTH
+from strop.runtime import MOST_LENGTH
 from strop.spec.generator import SamplerSpec
 from strop.verbs import parameters
-from strop.verbs.result import Part, Result, grid
-from strop.verbs.verb import Ask, Parameter, Verb, quoted, spelled
+from strop.verbs.verb import Ask, Parameter, Part, Result, Verb, grid, quoted, spelled
 
 if TYPE_CHECKING:
     from strop.instruments.precision import PrecisionReport

@@ -10,8 +10,7 @@ from strop.assets import CHECKPOINT
 from strop.probing.evidence import LEVEL, Answer
 from strop.served.address import ServerAddress, is_served, keep_probe
 from strop.verbs import parameters
-from strop.verbs.result import Result, grid
-from strop.verbs.verb import Ask, Parameter, Verb, quoted
+from strop.verbs.verb import Ask, Parameter, Result, Verb, grid, quoted
 
 if TYPE_CHECKING:
     from strop.probing.questions import Subject

@@ -9,9 +9,8 @@ from strop.errors import UserError
 from strop.spec.value import MOST_STEPS, OUTPUT_LIMIT, SEED_LIMIT
 from strop.verbs import paper
 from strop.verbs.parameters import ENGINE
-from strop.verbs.result import Result, grid
 from strop.verbs.study import SMOKE, SMOKE_NOTE
-from strop.verbs.verb import Ask, Parameter, Verb, report_command
+from strop.verbs.verb import Ask, Parameter, Result, Verb, grid, report_command
 
 GIVEN = ("held_out", "seed", "device", "dtype", "limit", "steps")
 SEVERAL = ("counts", "many", "words")

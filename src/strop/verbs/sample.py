@@ -14,16 +14,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
 from strop.assets import CHECKPOINT
-from strop.bounds import bounded_batch, bounded_outputs
 from strop.engine.plan import Elsewhere
 from strop.errors import UserError
 from strop.prompts.rows import Bos, PromptSet
 from strop.records.record import SAMPLERS, default_sampler
+from strop.runtime import bounded_batch, bounded_outputs
 from strop.spec.generator import SamplerSpec, label, plain_baseline
 from strop.spec.value import OUTPUT_LIMIT, SEED_LIMIT, Cooling
 from strop.verbs import parameters
-from strop.verbs.result import Result, grid
-from strop.verbs.verb import Ask, Parameter, Verb, quoted, spelled
+from strop.verbs.verb import Ask, Parameter, Result, Verb, grid, quoted, spelled
 
 if TYPE_CHECKING:
     from strop.denoisers import Model
@@ -36,7 +35,7 @@ def read_samplers(path: Path) -> list[SamplerSpec]:
     import yaml
 
     from strop.disk import reading
-    from strop.store.documents import load_yaml
+    from strop.store.folder import load_yaml
 
     try:
         with reading(path):

@@ -10,10 +10,9 @@ from strop.assets import EVALUATOR
 from strop.engine.plan import Elsewhere
 from strop.errors import UserError
 from strop.spec.generator import label
-from strop.spec.measure import SpanPolicy
+from strop.spec.value import SpanPolicy
 from strop.verbs import parameters
-from strop.verbs.result import Part, Result, grid
-from strop.verbs.verb import Ask, Parameter, Verb, quoted
+from strop.verbs.verb import Ask, Parameter, Part, Result, Verb, grid, quoted
 
 if TYPE_CHECKING:
     from strop.measure.evaluator import Evaluator
@@ -26,7 +25,7 @@ NONE = "none"
 
 def _run(ask: Ask) -> Result:
     from strop.groupeval.inputs import holds_texts
-    from strop.measure.known import refuse_usual_evaluator
+    from strop.measure.score import refuse_usual_evaluator
 
     run = Path(ask["run"])
     named = ask["evaluator"]
@@ -37,7 +36,7 @@ def _run(ask: Ask) -> Result:
     names: list[str] = [] if named == (NONE,) else list(named)
     if holds_texts(run):
         return _texts(ask, run, names)
-    from strop.measure.heldout import check_file
+    from strop.measure.guard import check_file
     from strop.store import Run
 
     if ask["held_out"] is not None:
@@ -62,7 +61,7 @@ def _run(ask: Ask) -> Result:
 
 def _measure(ask: Ask, run: Run, names: list[str]) -> Frame:
     from strop.measure.cells import Scorers, measure
-    from strop.measure.embeddings import available
+    from strop.measure.evaluator import embedder_available
     from strop.measure.guard import guard_of
 
     cells = run.cells()
@@ -72,7 +71,9 @@ def _measure(ask: Ask, run: Run, names: list[str]) -> Frame:
             where=run.path,
             fix="run the command that made it again; it draws what is missing",
         )
-    vendi = ask["vendi"] == "on" or (ask["vendi"] == "auto" and bool(names) and available())
+    vendi = ask["vendi"] == "on" or (
+        ask["vendi"] == "auto" and bool(names) and embedder_available()
+    )
     by = Scorers(
         evaluators=[_loader(ask, name, ask.engine.at_home(ask["device"])) for name in names],
         spans=ask["span"],
@@ -88,7 +89,7 @@ def _measure(ask: Ask, run: Run, names: list[str]) -> Frame:
 
 def _loader(ask: Ask, name: str, device: str) -> Callable[[], Evaluator]:
     def load() -> Evaluator:
-        from strop.measure.known import Late, known_evaluator
+        from strop.measure.score import Late, known_evaluator
 
         evaluator = known_evaluator(name, device=device, dtype=ask["dtype"])
         if not isinstance(evaluator, Late):  # nothing may have to be scored

@@ -15,12 +15,11 @@ from strop.assets import EMBEDDED, embedded_path
 from strop.errors import UserError
 from strop.spec.generator import label, plain_baseline
 from strop.verbs.parameters import argument
-from strop.verbs.result import Frames, Part, Result, grid
-from strop.verbs.verb import Ask, Parameter, Verb, quoted, visible
+from strop.verbs.verb import Ask, Frames, Parameter, Part, Result, Verb, grid, quoted, visible
 
 if TYPE_CHECKING:
     from strop.store import Cell, Run
-    from strop.store.prompts import KeptPrompts
+    from strop.store.tables import KeptPrompts
 
 EXCERPT = 280
 SHOWN = 120

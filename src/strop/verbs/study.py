@@ -22,8 +22,7 @@ from strop.registry import Registry
 from strop.served.address import notes_of
 from strop.served.serving import served_as
 from strop.table import Table
-from strop.verbs.result import Result, result_of
-from strop.verbs.verb import SAME, Ask, Parameter, Verb, quoted, report_command
+from strop.verbs.verb import SAME, Ask, Parameter, Result, Verb, quoted, report_command, result_of
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -148,7 +147,7 @@ class Study(Verb):
         self.check(ask)
         unnamed = given.get("evaluator") is None and values.get("evaluator") == EVALUATOR
         if unnamed and self.needs_evaluator(ask):
-            from strop.measure.known import refuse_usual_evaluator
+            from strop.measure.score import refuse_usual_evaluator
 
             refuse_usual_evaluator(self.origins(ask))
         return ask
@@ -280,7 +279,7 @@ def _carried_out(ask: Ask) -> Result:
 def _answered(folder: StudyFolder, command: Mapping[str, Any]) -> Result | None:
     """What the same command found, if it came to an end."""
     from strop.store import study_result
-    from strop.store.documents import RESULT
+    from strop.store.folder import RESULT
 
     try:
         document = study_result(folder.path)

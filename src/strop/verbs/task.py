@@ -11,8 +11,7 @@ from strop.prompts.rows import Bos
 from strop.spec.value import OUTPUT_LIMIT, SEED_LIMIT
 from strop.verbs import parameters
 from strop.verbs.parameters import argument
-from strop.verbs.result import Part, Result, Strong, grid
-from strop.verbs.verb import Ask, Parameter, Verb, VerbGroup, quoted
+from strop.verbs.verb import Ask, Parameter, Part, Result, Strong, Verb, VerbGroup, grid, quoted
 
 if TYPE_CHECKING:
     from strop.tasks.outcome import Results

@@ -15,9 +15,8 @@ from strop.assets import EMBEDDED
 from strop.errors import UserError
 from strop.table import Column, Table
 from strop.verbs import entrants, paper
-from strop.verbs.result import Result
 from strop.verbs.study import Sources, Study
-from strop.verbs.verb import Ask, Parameter, quoted
+from strop.verbs.verb import Ask, Parameter, Result, quoted
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any
 from strop.spec.generator import SamplerSpec
 from strop.spec.value import OUTPUT_LIMIT, SEED_LIMIT
 from strop.verbs.parameters import argument, budgets
-from strop.verbs.result import Facts, Result
-from strop.verbs.verb import Ask, Parameter, Verb, VerbGroup
+from strop.verbs.verb import Ask, Facts, Parameter, Result, Verb, VerbGroup
 
 if TYPE_CHECKING:
     from strop.theory.sampler import LawProblem

@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from strop.verbs import parameters
-from strop.verbs.result import Part, Result, grid
-from strop.verbs.verb import Ask, Parameter, Verb, quoted
+from strop.verbs.verb import Ask, Parameter, Part, Result, Verb, grid, quoted
 
 if TYPE_CHECKING:
     from strop.training.spec import TrainSpec

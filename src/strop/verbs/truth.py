@@ -17,7 +17,6 @@ from strop.spec.value import MOST_STEPS
 from strop.stats.interval import Interval
 from strop.table import Column, Table
 from strop.verbs import parameters
-from strop.verbs.result import Result
 from strop.verbs.study import Sources, Study
 from strop.verbs.truth_measured import (
     MODELS,
@@ -34,7 +33,7 @@ from strop.verbs.truth_measured import (
     rare,
     verdicts,
 )
-from strop.verbs.verb import Ask, Parameter
+from strop.verbs.verb import Ask, Parameter, Result
 
 if TYPE_CHECKING:
     import numpy as np

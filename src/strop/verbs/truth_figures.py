@@ -18,7 +18,7 @@ from strop.figures import (
     grouped,
     tidy,
 )
-from strop.verbs.result import Result
+from strop.verbs.verb import Result
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

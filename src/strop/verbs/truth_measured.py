@@ -364,7 +364,7 @@ def perplexity(ask: Ask, source: str, texts: Sequence[str]) -> Interval:
     """Of texts behind the prompt, under a causal model that was trained on the language."""
     from strop.language.reading import PROMPT
     from strop.measure.cells import score_texts
-    from strop.measure.known import known_evaluator
+    from strop.measure.score import known_evaluator
 
     evaluator = known_evaluator(source, device=ask.engine.at_home(ask["device"]))
     found: Any = score_texts([f"{PROMPT} {one}" for one in texts], evaluator, ["first-document"])

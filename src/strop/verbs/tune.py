@@ -21,8 +21,7 @@ from strop.rng import derive_seed
 from strop.spec.generator import OperatingPoint, SamplerSpec
 from strop.store import Folder
 from strop.tasks import TASKS
-from strop.tuning.choice import Choice, write_selection
-from strop.tuning.gain import family_level, gain, spec_file
+from strop.tuning.gain import Choice, family_level, gain, spec_file, write_selection
 from strop.tuning.race import Limit, Rules, guard_limits
 from strop.tuning.result import BudgetResult, as_result, selected
 from strop.tuning.result import draw as draw_figure
@@ -41,10 +40,9 @@ from strop.tuning.search import (
 )
 from strop.tuning.space import parse
 from strop.verbs import parameters, points
-from strop.verbs.result import Result
-from strop.verbs.same import fingerprints
+from strop.verbs.entrants import fingerprints
 from strop.verbs.study import Study
-from strop.verbs.verb import ASIDE, Ask, Parameter, quoted
+from strop.verbs.verb import ASIDE, Ask, Parameter, Result, quoted
 
 if TYPE_CHECKING:
     from strop.denoisers import Model
@@ -292,7 +290,7 @@ def _found(
     """
     from strop.measure.cells import measure
     from strop.measure.frame import cut_notes
-    from strop.store.documents import FRESH
+    from strop.store.folder import FRESH
 
     span = (start, start + ask["fresh_n"])
     bench = Bench(

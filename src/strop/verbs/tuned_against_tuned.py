@@ -23,16 +23,15 @@ from strop.measure.metric import Number
 from strop.rng import derive_seed
 from strop.spec.generator import OperatingPoint, SamplerSpec
 from strop.stats.interval import Interval
-from strop.stats.jackknife import jackknife
+from strop.stats.resample import jackknife
 from strop.store import Folder
 from strop.table import Column, Table
 from strop.tuning.race import Rules
 from strop.tuning.search import Bench, Search, Tuned, plain_generator, side_space, tuned
 from strop.verbs import parameters
 from strop.verbs.points import TEMPERATURES, load, scorers
-from strop.verbs.result import Result
 from strop.verbs.study import Study
-from strop.verbs.verb import Ask, Parameter
+from strop.verbs.verb import Ask, Parameter, Result
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -170,8 +169,8 @@ def _at_equal_entropy(
 ) -> Callable[[SamplerSpec, SamplerSpec], Comparison]:
     """Compares two tuned settings by their frontiers, all on the same number of scored tokens."""
     from strop.comparing.compare import compare
+    from strop.comparing.diversity import Scored, common_length
     from strop.comparing.outputs import seed_of
-    from strop.comparing.scored import Scored, common_length
     from strop.comparing.side import Side
     from strop.measure.cells import token_table
     from strop.measure.guard import evaluator_guard

@@ -8,8 +8,7 @@ from pathlib import Path
 from strop.errors import UserError
 from strop.verbs.ls import find
 from strop.verbs.parameters import argument
-from strop.verbs.result import Result
-from strop.verbs.verb import Ask, Parameter, Verb
+from strop.verbs.verb import Ask, Parameter, Result, Verb
 
 HOST, PORT, TRIED = "127.0.0.1", 8111, 20
 """Where it listens, and how many ports after the usual one are tried."""

@@ -24,7 +24,7 @@ from strop.page.origin import command_of
 from strop.served.cost import CALLS, REPLY, SENT, SETTLED
 from strop.spec.generator import label
 from strop.store import KINDS, Cell, Mark, read_mark
-from strop.store.documents import CELLS, MARK, OUTPUTS, PARTS, RESULT, SCORES
+from strop.store.folder import CELLS, MARK, OUTPUTS, PARTS, RESULT, SCORES
 from strop.training.curve import METRICS, read_metrics
 
 LOCKS = Path("/proc/locks")

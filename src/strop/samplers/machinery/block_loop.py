@@ -24,9 +24,8 @@ from strop.denoisers.base import BlockDenoiser, Denoiser
 from strop.denoisers.device import Numbers, Truths, upload, upload_rows
 from strop.samplers.machinery.blocks import BlockState
 from strop.samplers.machinery.categorical import log_share
-from strop.samplers.machinery.committing import Turn, best
+from strop.samplers.machinery.committing import NetworkReader, Rows, Turn, View, best
 from strop.samplers.machinery.drawing import NOT_OPEN, AddressedDraws, Confidence, rule_out
-from strop.samplers.machinery.reading import NetworkReader, Rows, View
 
 Stop = Literal["never", "block", "early"]
 """What an end of text does: nothing; end the sequence after its block; or as soon as everything

@@ -29,9 +29,8 @@ from torch import Tensor
 
 from strop.denoisers.device import Numbers, Truths, upload
 from strop.errors import UserError
-from strop.samplers.machinery.committing import Commit, Turn
+from strop.samplers.machinery.committing import Commit, NetworkReader, Turn, View
 from strop.samplers.machinery.drawing import NOT_OPEN, Confidence, Draws
-from strop.samplers.machinery.reading import NetworkReader, View
 
 PATIENCE = 10
 """Rounds of a block, in multiples of its steps and positions, after which it will never be full."""

@@ -30,10 +30,9 @@ from torch import Tensor
 from strop.denoisers.base import NEG_INFINITY
 from strop.denoisers.device import Numbers, Truths, brought, upload, upload_rows
 from strop.rng import Stream
-from strop.samplers.machinery.addressed import ExactDraw, Weights, addressed
 from strop.samplers.machinery.categorical import Normalisers, log_share, shaped, share
-from strop.samplers.machinery.lattice import Address
-from strop.samplers.machinery.reading import View
+from strop.samplers.machinery.committing import View
+from strop.samplers.machinery.lattice import Address, ExactDraw, Weights, addressed
 from strop.spec.generator import SamplerSpec
 
 NOT_OPEN = -torch.inf
