@@ -154,11 +154,11 @@ def json_lines(
 
 def no_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """An object that says a thing twice says nothing."""
-    found = dict(pairs)
-    if len(found) < len(pairs):
+    content = dict(pairs)
+    if len(content) < len(pairs):
         twice = next(name for i, (name, _) in enumerate(pairs) if name in dict(pairs[:i]))
         raise ValueError(f"one object has the key {twice!r} twice")
-    return found
+    return content
 
 
 @contextmanager
@@ -192,9 +192,11 @@ def shared(path: Path, *, wait: bool = True) -> Iterator[bool]:
         file = os.open(path / LOCK, os.O_RDWR | os.O_CREAT, 0o644)
     try:
         with disk(path):
-            while not (mine := _flock(file, fcntl.LOCK_SH)) and (wait or time.monotonic() < end):
+            while not (locked_now := _flock(file, fcntl.LOCK_SH)) and (
+                wait or time.monotonic() < end
+            ):
                 time.sleep(0.02)
-        yield mine
+        yield locked_now
     finally:
         os.close(file)
 

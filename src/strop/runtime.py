@@ -91,5 +91,5 @@ def wait_asleep() -> None:
 
 def source_path() -> str:
     """So that a worker finds the strop that started it."""
-    here = str(Path(__file__).resolve().parents[1])
-    return os.pathsep.join([here, *filter(None, [os.environ.get("PYTHONPATH")])])
+    root = str(Path(__file__).resolve().parents[1])
+    return os.pathsep.join([root, *filter(None, [os.environ.get("PYTHONPATH")])])

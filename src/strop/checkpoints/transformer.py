@@ -76,7 +76,7 @@ FIELDS = {
 
 def decoder_config(shape: TransformerShape) -> dict[str, Any]:
     """The fields of a shape under the names of transformers."""
-    return {theirs: getattr(shape, ours) for ours, theirs in FIELDS.items()}
+    return {foreign_name: getattr(shape, field) for field, foreign_name in FIELDS.items()}
 
 
 Shape = TypeVar("Shape", bound=TransformerShape)
@@ -120,13 +120,13 @@ class Fields:
     def only(self, allowed: Mapping[str, Any]) -> None:
         """Refuse variants of the architecture that are not the one known here; absent is fine."""
         for name, value in allowed.items():
-            found = self.content.get(name)
-            if found is not None and found != value:
-                raise self._wrong(name, found, f"{value!r}, the variant that was released")
+            stored = self.content.get(name)
+            if stored is not None and stored != value:
+                raise self._wrong(name, stored, f"{value!r}, the variant that was released")
 
     def _value(self, name: str, default: Any) -> Any:
-        found = self.content.get(name)
-        return default if found is None else found
+        value = self.content.get(name)
+        return default if value is None else value
 
     def _wrong(self, name: str, value: Any, expected: str) -> UserError:
         return UserError(
@@ -178,14 +178,14 @@ def stored_sizes(files: Iterable[Path]) -> Sizes:
     return sizes
 
 
-def check_sizes(stored: Sizes, wanted: Sizes, where: Path) -> None:
+def check_sizes(stored: Sizes, expected: Sizes, where: Path) -> None:
     """Refuse weights whose tensors are not those that the configuration asks for."""
-    different = unlike(stored, wanted)
+    different = unlike(stored, expected)
     if different:
         raise UserError(
             "The checkpoint's tensors are not those that its configuration asks for.",
             where=where,
             got=different,
-            expected=f"{len(wanted)} tensors",
+            expected=f"{len(expected)} tensors",
             fix="check that all files are there and that config.json belongs to them",
         )

@@ -183,8 +183,8 @@ class BlockCausal(TransformerDenoiser):
         if seen is not None:
             mask = mask & seen[:, None, None, :end]
             # A query that sees nothing would be no number; nobody sees what it computes.
-            own = columns[first:, None] == columns
-            mask = mask | (own & ~mask.any(-1, keepdim=True))
+            diagonal = columns[first:, None] == columns
+            mask = mask | (diagonal & ~mask.any(-1, keepdim=True))
         mask = mask.expand(len(ids), -1, -1, -1)
         if self.network.config._attn_implementation == "eager":  # adds, where sdpa selects
             dtype = self.network.get_input_embeddings().weight.dtype

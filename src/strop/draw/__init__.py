@@ -150,16 +150,18 @@ def sample_cells(
     progress: Progress | None = None,
     on_step: OnStep | None = None,
     engine: Engine | str = LOCAL,
-    **kept: Unpack[Kept],
+    **keeping: Unpack[Kept],
 ) -> list[Pool]:
     """One pool per sampler, all from one denoiser and one seed; `n` for all or one per sampler.
 
     With `canvases` outputs answer prompts, and these say how many tokens they have. With a shard as
     `engine`, an `Incomplete` names what other shards have not drawn yet.
     """
-    engine, (out, force, grow) = Engine.of(engine), _kept(**kept)
+    engine, (out, force, grow) = Engine.of(engine), _where_kept(**keeping)
     engine.refuse_force(force)
-    counts = [whole_number("n", one, 1, OUTPUT_LIMIT) for one in _per_spec(n, len(specs))]
+    counts = [
+        whole_number("n", n_outputs, 1, OUTPUT_LIMIT) for n_outputs in _per_spec(n, len(specs))
+    ]
     bounded_outputs(counts)
     seed = whole_number("seed", seed, 0, SEED_LIMIT)
     batch_size = checked_batch(batch_size, specs, sharded=engine.shard is not None)
@@ -185,14 +187,14 @@ def sample_cells(
         in_memory = [MemoryRows(cell) for cell in cells]
         work.into(in_memory)
         return [rows.pool() for rows in in_memory]
-    asked = _asked(denoiser, specs, max(counts, default=0), seed, length, batch_size)
+    request = _request_document(denoiser, specs, max(counts, default=0), seed, length, batch_size)
     if len(set(counts)) > 1:
-        asked["outputs"] = counts
+        request["outputs"] = counts
     if prompts is not None:
-        asked["prompts"] = prompts.model_dump(mode="json")
-    if not force and (known := _read_only(Path(out), cells, counts)) is not None:
-        return known
-    run = Run.prepare(out, asked, cells, force=force, grow=grow)
+        request["prompts"] = prompts.model_dump(mode="json")
+    if not force and (complete_pools := _read_only(Path(out), cells, counts)) is not None:
+        return complete_pools
+    run = Run.prepare(out, request, cells, force=force, grow=grow)
     if denoiser.spec.family == "language":
         run.keep_grammar(denoiser.grammar)  # type: ignore[attr-defined]
     if canvases is not None:
@@ -205,7 +207,7 @@ def sample_cells(
     return [cell.pool(count) for cell, count in zip(on_disk, counts, strict=True)]
 
 
-def _kept(
+def _where_kept(
     out: str | os.PathLike[str] | None = None, force: bool = False, grow: bool = False
 ) -> tuple[str | os.PathLike[str] | None, bool, bool]:
     return out, force, grow
@@ -237,11 +239,11 @@ def _read_only(path: Path, cells: Sequence[CellSpec], counts: Sequence[int]) -> 
     as_we_are = os.access in os.supports_effective_ids
     if not path.is_dir() or os.access(path, os.W_OK, effective_ids=as_we_are):
         return None
-    known = {cell.id: cell for cell in Run.open(path).cells()}
+    stored_cells = {cell.id: cell for cell in Run.open(path).cells()}
     for spec, count in zip(cells, counts, strict=True):
-        if spec.id not in known or not set(range(count)) <= known[spec.id].indices():
+        if spec.id not in stored_cells or not set(range(count)) <= stored_cells[spec.id].indices():
             return None
-    return [known[spec.id].pool(count) for spec, count in zip(cells, counts, strict=True)]
+    return [stored_cells[spec.id].pool(count) for spec, count in zip(cells, counts, strict=True)]
 
 
 @dataclass(frozen=True)
@@ -260,10 +262,10 @@ class Planned:
 
     def pace(self, seconds: float) -> float:
         """Seconds per output and network call, from batches that grow until the time is used up."""
-        one = self.cells[0]
-        spec = _trial_sampler(one.cell.generator.sampler)
-        length = None if self.canvases is not None else one.cell.generator.length
-        most, size, began = max(1, min(one.n, one.size)), 1, time.monotonic()
+        first_cell = self.cells[0]
+        spec = _trial_sampler(first_cell.cell.generator.sampler)
+        length = None if self.canvases is not None else first_cell.cell.generator.length
+        most, size, began = max(1, min(first_cell.n, first_cell.size)), 1, time.monotonic()
         while True:
             start = time.monotonic()
             [pool] = sample_cells(
@@ -297,9 +299,14 @@ class _Work(Planned):
         """Draw what cells lack."""
         plan = cut(batches_of(self.denoiser, self.cells, self.canvases))
         sink = Sink(self.engine.own(plan), rows, self.progress)
-        run_units(sink, lambda: self._here([one.folder for one in rows]), self._job, self.engine)
+        run_units(
+            sink,
+            lambda: self._local_worker([cell_rows.folder for cell_rows in rows]),
+            self._job,
+            self.engine,
+        )
 
-    def _here(self, folders: Sequence[Path | None]) -> Worker:
+    def _local_worker(self, folders: Sequence[Path | None]) -> Worker:
         if isinstance(self.denoiser, ServedModel):
             return ServedWorker(self.denoiser, self.cells, self.canvases, folders)
         return DrawWorker(self.denoiser, self.cells, self.canvases, self.on_step)
@@ -352,7 +359,7 @@ def _not_a(name: str, value: Any, expected: str) -> UserError:
     return UserError(f"The argument {name!r} is of a wrong kind.", got=kind, expected=expected)
 
 
-def _asked(
+def _request_document(
     denoiser: Model,
     specs: Sequence[SamplerSpec],
     n: int,

@@ -122,7 +122,7 @@ def measure_cost(
         done = draw_batch(denoiser, spec, batch, number * batch, length, seed)
         if denoiser.device.type == "cuda":
             torch.cuda.synchronize(denoiser.device)
-        calls = sum(one.nfe for one in done) / len(done)
+        calls = sum(output.nfe for output in done) / len(done)
         rows.append((time.perf_counter() - wall, time.process_time() - cpu, calls))
     seconds, cpu_seconds, calls = (list(column) for column in zip(*rows[warmup:], strict=True))
     network = getattr(denoiser, "network", None)
@@ -140,7 +140,7 @@ def draw_batch(
         return dense_batch(denoiser, spec, seed=seed, first=first, count=batch, length=length)
     outputs = range(first, first + batch)
     done = fast(denoiser, spec, seed=seed, outputs=outputs, slots=batch, length=length)
-    return sorted(done, key=lambda one: one.index)
+    return sorted(done, key=lambda output: output.index)
 
 
 def measure_apart(

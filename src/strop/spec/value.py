@@ -105,12 +105,12 @@ def _readable(model: type[Spec], error: ValidationError) -> UserError:
     return UserError(
         f"{owner}.{field} is not valid: {first['msg'].lower()}.",
         where=f"{owner}.{field}",
-        got=shown(first["input"]),
+        got=shortened_repr(first["input"]),
         expected=EXPECTED.get(str(field)),
     )
 
 
-def shown(value: Any) -> str:
+def shortened_repr(value: Any) -> str:
     """A value of any size in one line."""
     text = repr(value)
     return text if len(text) <= 80 else text[:77] + "..."
@@ -129,9 +129,9 @@ def require(spec: Spec, holds: bool, field: str) -> None:
 
 def out_of_range(owner: type[Spec], field: str, got: object) -> UserError:
     """What to raise for it."""
-    place = f"{owner.__name__}.{field}"
+    where = f"{owner.__name__}.{field}"
     return UserError(
-        f"{place} is out of range.", where=place, got=shown(got), expected=EXPECTED[field]
+        f"{where} is out of range.", where=where, got=shortened_repr(got), expected=EXPECTED[field]
     )
 
 
@@ -158,9 +158,9 @@ class Cooling(float):
 
     def __new__(cls, first: float, last: float, kind: str = "linear") -> Cooling:
         """Both ends; adding zero makes one zero of 0.0 and -0.0."""
-        made = super().__new__(cls, (first + last) / 2)
-        made.first, made.last, made.kind = float(first) + 0.0, float(last) + 0.0, kind
-        return made
+        cooling = super().__new__(cls, (first + last) / 2)
+        cooling.first, cooling.last, cooling.kind = float(first) + 0.0, float(last) + 0.0, kind
+        return cooling
 
     def at(self, share: float) -> float:
         """The temperature once this share of a text is revealed."""
@@ -264,7 +264,7 @@ class MetricSpec(Spec):
             raise UserError(
                 "The metric's name cannot be used.",
                 where="MetricSpec.name",
-                got=shown(self.name),
+                got=shortened_repr(self.name),
                 expected="small letters, digits and hyphens, such as 'perplexity'",
             )
         return self
@@ -320,9 +320,13 @@ class JudgeSpec(Spec):
     @classmethod
     def from_document(cls, document: Mapping[str, Any]) -> Self:
         """The reverse of `document`: what is no field is a setting."""
-        own = {k: v for k, v in document.items() if k in cls.model_fields and v is not None}
-        own.pop("settings", None)
-        return cls(**own, settings={k: v for k, v in document.items() if k not in own})
+        field_values = {
+            k: v for k, v in document.items() if k in cls.model_fields and v is not None
+        }
+        field_values.pop("settings", None)
+        return cls(
+            **field_values, settings={k: v for k, v in document.items() if k not in field_values}
+        )
 
     def document(self) -> dict[str, Any]:
         """As files hold it, and as it is hashed."""

@@ -176,9 +176,14 @@ def optimizers_of(
             fix="use `strategy=ddp`, or set optimizer: adamw",
         )
     taken = {id(parameter) for parameter in chosen}
-    rest = [parameter for parameter in module.parameters() if id(parameter) not in taken]
+    others = [parameter for parameter in module.parameters() if id(parameter) not in taken]
     adamw = torch.optim.AdamW(
-        rest, lr=spec.lr, betas=spec.betas, eps=spec.eps, weight_decay=spec.weight_decay, fused=True
+        others,
+        lr=spec.lr,
+        betas=spec.betas,
+        eps=spec.eps,
+        weight_decay=spec.weight_decay,
+        fused=True,
     )
     return [adamw, Muon(chosen, spec.muon_lr, dtype=dtype)] if chosen else [adamw]
 
@@ -195,19 +200,19 @@ def make_fabric(device: str, strategy: str) -> Any:
 
     if strategy not in STRATEGIES:
         raise unknown_name("strategy", strategy, STRATEGIES, where="`strategy`")
-    place = resolve_device(device)
+    torch_device = resolve_device(device)
     world = int(os.environ.get("WORLD_SIZE", "1"))
     local = int(os.environ.get("LOCAL_WORLD_SIZE", str(world)))
     chosen: Any = "ddp" if world > 1 and strategy == "auto" else strategy
     if strategy == "fsdp":
         chosen = fsdp_strategy(world)
     devices: Any = local
-    if world == 1 and place.type == "cuda" and place.index is not None:
-        devices = [place.index]
+    if world == 1 and torch_device.type == "cuda" and torch_device.index is not None:
+        devices = [torch_device.index]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # advice on launchers and unused devices
         fabric = Fabric(
-            accelerator="cuda" if place.type == "cuda" else "cpu",
+            accelerator="cuda" if torch_device.type == "cuda" else "cpu",
             devices=devices,
             num_nodes=max(1, world // local),
             strategy=chosen,

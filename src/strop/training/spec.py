@@ -393,9 +393,9 @@ def _read_yaml(path: Path) -> dict[str, Any]:
     return {str(key): value for key, value in tree.items()}
 
 
-def _changed(tree: Any, keys: list[str], value: Any, whole: str) -> dict[str, Any]:
+def _changed(tree: Any, keys: list[str], value: Any, path: str) -> dict[str, Any]:
     if not isinstance(tree, dict):
-        raise UserError("There is no such key in the configuration.", where=whole)
+        raise UserError("There is no such key in the configuration.", where=path)
     if len(keys) == 1:
         return {**tree, keys[0]: value}
-    return {**tree, keys[0]: _changed(tree.get(keys[0], {}), keys[1:], value, whole)}
+    return {**tree, keys[0]: _changed(tree.get(keys[0], {}), keys[1:], value, path)}
