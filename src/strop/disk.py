@@ -49,7 +49,7 @@ def disk(path: Path) -> Iterator[None]:
         elif isinstance(error, (NotADirectoryError, FileExistsError)):
             what = "The output path is a file, or leads through one; it must be a directory."
         elif isinstance(error, FileNotFoundError):
-            what = "The run directory cannot be made here, or has gone."
+            what = "The run directory cannot be created here, or was removed."
         else:
             what = "The run directory cannot be written."
         raise UserError(what, where=error.filename or path, got=error.strerror, fix=fix) from error

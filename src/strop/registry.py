@@ -272,7 +272,7 @@ def register(record: Record, *, replace: bool = False) -> None:
             registry.add(record, replace=replace)
             return
     raise UserError(
-        "This is no record that can be registered.",
+        "This is not a record that can be registered.",
         got=type(record).__name__,
         expected="one of "
         + ", ".join(sorted(registry.record.__name__ for registry in _REGISTRIES)),

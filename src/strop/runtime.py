@@ -58,7 +58,7 @@ def bounded_outputs(counts: Iterable[int]) -> None:
 
 def bounded_batch(batch_size: int, length: int = 1) -> None:
     """Refuse a batch that fits into no memory."""
-    fix = "say a smaller `batch_size`, or leave it out: the usual one fits"
+    fix = "use a smaller `batch_size`, or leave it out: the default fits"
     bounded("`batch_size`", batch_size * length, MOST_AT_ONCE, fix)
 
 

@@ -163,9 +163,9 @@ def test_wrong_families(tmp_path):
     assert "of the family 'duo', not 'mdlm'" in fails(duo, family="mdlm")
     assert "no family called 'duos'" in fails(duo, family="duos")
     causal = directory(tmp_path / "b", {**FLAT, "model_type": "gpt2"}, "backbone.")
-    assert "'gpt2', which is no diffusion family" in fails(causal)
+    assert "'gpt2', which is not a known diffusion family" in fails(causal)
     uniform = {**SEDD_CONFIG, "graph": {"type": "uniform"}}
-    assert "'uniform', which is no diffusion family" in fails(
+    assert "'uniform', which is not a known diffusion family" in fails(
         directory(tmp_path / "c", uniform, "")
     )
 
@@ -182,7 +182,7 @@ def test_vocabularies_that_do_not_match(tmp_path):
 
 def test_a_file_that_says_nothing_is_taken_for_mdlm_with_a_warning(tmp_path):
     path = directory(tmp_path / "a", {"n_heads": 2, "model_length": 8}, "backbone.")
-    with pytest.warns(UserWarning, match="nothing says which family"):
+    with pytest.warns(UserWarning, match="its files name no family"):
         assert strop.load_denoiser(path, device="cpu").spec.family == "mdlm"
     with warnings.catch_warnings():
         warnings.simplefilter("error")

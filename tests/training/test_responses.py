@@ -180,7 +180,7 @@ def test_what_does_not_fit_is_refused(data, tmp_path):
         train(spec_of("sums"), out=tmp_path / "b", data_root=tmp_path, device="cpu")
     with pytest.raises(UserError, match="without prompts"):
         spec_of("sums", **{"model.family": "mdlm"})
-    with pytest.raises(UserError, match="goes with rows of pairs"):
+    with pytest.raises(UserError, match="rows of pairs must be set together"):
         DataSpec(response=8)
 
 

@@ -163,7 +163,7 @@ def _hub_id(text: str, path: Path, revision: str | None) -> tuple[str, str | Non
         raise UserError("The revision after '@' is empty.", where=text, fix=f"write {repo}")
     if named and revision not in (None, named):
         raise UserError(
-            "Two different revisions are asked for.",
+            "Two different revisions are given.",
             where=text,
             got=f"{named!r} after '@' and revision={revision!r}",
             fix="give one of them",

@@ -234,10 +234,13 @@ def infer_shape(checkpoint: Checkpoint, family: str = "mdlm") -> DiTShape:
         f"{k} is {v}, not {config[k]}" for k, v in seen.items() if k in config and config[k] != v
     ]
     if wrong:
-        _warn(checkpoint, "its tensors contradict its configuration and win: " + "; ".join(wrong))
+        _warn(
+            checkpoint,
+            "its tensors contradict its configuration and are used:  " + "; ".join(wrong),
+        )
     shape = replace(shape, n_heads=heads or _heads_from_config(checkpoint, shape.hidden_dim))
     if "model_length" not in config:
-        _warn(checkpoint, f"nothing says how long its sequences are; taking {shape.length}")
+        _warn(checkpoint, f"its files give no sequence length; assuming {shape.length}")
     if record.noise == "mask":
         _check_mask(checkpoint, shape)
     _check_vocabulary(checkpoint, shape)
@@ -294,7 +297,7 @@ def _heads_from_config(checkpoint: Checkpoint, hidden_dim: int) -> int:
     heads = checkpoint.config.get("n_heads") or _HEADS_OF_WIDTH.get(hidden_dim)
     if heads is None:
         raise UserError(
-            "Nothing says how many attention heads the network has.",
+            "The number of attention heads is unknown.",
             where=checkpoint.path,
             got=f"width {hidden_dim}, no {BUFFER}, no n_heads in the configuration",
             fix='write {"n_heads": ...} into a config.json beside the weights',
@@ -317,7 +320,7 @@ def _warn(checkpoint: Checkpoint, text: str) -> None:
 def _check_mask(checkpoint: Checkpoint, shape: DiTShape) -> None:
     if not 0 <= shape.mask_id < shape.vocab_size:
         raise UserError(
-            "The vocabulary is without a mask: the mask's id lies outside it.",
+            "The vocabulary has no mask: the mask's id lies outside it.",
             where=checkpoint.path,
             got=f"mask id {shape.mask_id}",
             expected=f"an id from 0 to {shape.vocab_size - 1}",
@@ -360,5 +363,5 @@ def check_tensors(
             "The checkpoint holds weights that are not finite numbers.",
             where=where,
             got=few(bad),
-            fix="download the file again; if it stays so, the training run has diverged",
+            fix="download the file again; if that does not help, the training run has diverged",
         )

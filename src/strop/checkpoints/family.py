@@ -263,11 +263,11 @@ def chosen_family(stored: str | None, requested: str | None, where: Path) -> str
     known_family(requested)
     if stored is not None and stored not in diffusion_families():
         raise UserError(
-            f"The checkpoint is of the kind {stored!r}, which is no diffusion family known here.",
+            f"The checkpoint is of the kind {stored!r}, which is not a known diffusion family.",
             where=where,
             got=stored,
             expected="one of " + ", ".join(diffusion_families()),
-            fix="pass another checkpoint; a causal language model is no denoiser",
+            fix="pass another checkpoint; a causal language model is not a denoiser",
         )
     if stored is not None and requested is not None and requested != stored:
         raise UserError(
@@ -279,7 +279,7 @@ def chosen_family(stored: str | None, requested: str | None, where: Path) -> str
         )
     if stored is None and requested is None:
         warnings.warn(
-            f"{where}: nothing says which family it is of; taking mdlm (`family` says otherwise)",
+            f"{where}: its files name no family; assuming mdlm (set `family` to change it)",
             UserWarning,
             stacklevel=2,
         )

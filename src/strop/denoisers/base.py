@@ -226,7 +226,7 @@ def usable_length(denoiser: Model, length: int | None) -> int:
     length = whole_number("length", length, 1, MOST_LENGTH + 1)
     if length > denoiser.length:
         raise UserError(
-            "The length is beyond what the model was made for.",
+            "The length exceeds what the model was made for.",
             where=denoiser.source,
             got=length,
             expected=f"1 to {denoiser.length}",

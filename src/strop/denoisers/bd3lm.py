@@ -108,7 +108,7 @@ class BD3LM(MDLM):
         block = checkpoint.config.get("block_size")
         if block is None:
             raise UserError(
-                "Nothing says in which blocks the network was trained.",
+                "The block size that the network was trained with is unknown.",
                 where=checkpoint.path,
                 got="no block_size in the configuration",
                 expected="one of " + ", ".join(map(str, RELEASED_BLOCKS)) + ", or your own",

@@ -146,7 +146,7 @@ def _check_window(ids: Tensor, start: int, memory: KeysAndValues, keep: Keep) ->
     inside = start >= 0 and ids.shape[0] == rows and end <= columns
     if not inside or (keep == "prefix" and end != columns):
         raise UserError(
-            "The window does not fit the canvas that is remembered.",
+            "The window does not fit the cached canvas.",
             where="`ids`",
             got=f"{ids.shape[0]} rows, columns {start} to {end}",
             expected=f"{rows} rows, columns within 0 to {columns}"

@@ -129,7 +129,7 @@ def _start(directory: Path, config: Any) -> int:
             if 0 <= token < config.vocab_size:
                 return token
     raise UserError(
-        "Nothing says which token a text begins with.",
+        "The token that a text begins with is unknown.",
         where=directory / CONFIG,
         expected="bos_token_id or eos_token_id, an id of the vocabulary",
         fix="write it into config.json",

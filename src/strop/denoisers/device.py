@@ -57,7 +57,7 @@ def resolve_device(name: str) -> torch.device:
     kind, _, number = name.partition(":")
     if kind in OTHERS:
         raise UserError(
-            f"Models do not run on {kind}: the draws need float64, and nobody has tried.",
+            f"Models do not run on {kind}: the draws need float64, and it is untested.",
             where="`device`",
             got=name,
             expected="auto, cpu, cuda or cuda:i (a ROCm build of torch says cuda, too)",

@@ -230,7 +230,7 @@ def _shape(config: Mapping[str, Any], where: Path) -> dict[str, int | float | bo
     text_fields.only(_RELEASED)
     if text.get("use_bidirectional_attention") == "all":
         raise UserError(
-            "An encoder that looks both ways is another network than the released one.",
+            "A bidirectional encoder is not the released network.",
             where=where,
             got="use_bidirectional_attention='all'",
             expected="'vision'",

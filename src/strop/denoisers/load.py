@@ -104,7 +104,7 @@ def load_denoiser(source: str | os.PathLike[str], **arguments: Unpack[LoadArgume
     model = load_model(source, **arguments)
     if not isinstance(model, Denoiser):
         raise UserError(
-            "The checkpoint is no masked denoiser.",
+            "The checkpoint is not a masked denoiser.",
             where=source,
             got=f"a model of the family {model.spec.family!r}",
             fix="use strop.load_model, or a masked diffusion checkpoint",
@@ -181,7 +181,7 @@ def load_transformer(located: Located, loading: Loading) -> Model:
     )
     if record.denoiser is None:
         raise UserError(
-            f"The family {family!r} is none of diffusion transformers.",
+            f"The family {family!r} is not one of diffusion transformers.",
             where=located.source,
             fix="leave `family` out, or pass a checkpoint that it loads",
         )
@@ -241,6 +241,6 @@ def load_served(source: str, **options: Any) -> ServedModel:
                 "A served model is loaded by its server.",
                 where=f"`{name}`",
                 got=value,
-                fix=f"leave `{name}` out; tell it to whoever starts the server",
+                fix=f"leave `{name}` out; set it where the server is started",
             )
     return ServedModel(ServerAddress.parse(source))

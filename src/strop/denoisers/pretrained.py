@@ -76,7 +76,7 @@ def load_options(load: Mapping[str, Any] | None, dtype: str) -> LoadOptions:
     reserved = [name for name in passed if name in _OURS]
     if reserved:
         raise UserError(
-            f"The loader decides about {reserved[0]!r} itself.",
+            f"The loader sets {reserved[0]!r} itself.",
             where="`load`",
             got=f"{reserved[0]}={passed[reserved[0]]!r}"[:120],
             fix="leave it out; `dtype`, `device_map`, `attn_implementation`, "
@@ -100,7 +100,7 @@ def _dtype(option: Any, argument: str) -> str:
         raise unknown_name("network dtype", name, DTYPES, where="`load`: dtype")
     if argument not in ("float32", name):
         raise UserError(
-            "Two dtypes are asked for.",
+            "Two dtypes are given.",
             where="`load`: dtype",
             got=f"{name}, and {argument} as `dtype`",
             fix="give one of them",
@@ -129,7 +129,7 @@ def _plain(name: str, value: Any) -> Any:
         json.dumps(plain)
     except (TypeError, ValueError) as error:
         raise UserError(
-            "An option for transformers cannot be written down, so it cannot be part of an id.",
+            "An option for transformers cannot be written as JSON, so it cannot be part of an id.",
             where=f"`load`: {name}",
             got=first_line(error),
             expected="text, numbers, true or false, or an object of these",

@@ -189,7 +189,7 @@ def _ending(source: Path | None) -> Iterator[None]:
             "The tokenizer cannot read this text: its library has given up.",
             where=source,
             got=str(error).splitlines()[0][:200],
-            expected="regular expressions that end on any text",
+            expected="regular expressions that finish on any text",
             fix="use the tokenizer that the model was trained with",
         ) from None
 

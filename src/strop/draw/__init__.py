@@ -130,10 +130,10 @@ def outputs_of(
         return (default if canvases is None else canvases.outputs(1)) if n is None else n
     if canvases is None or n is not None:
         raise UserError(
-            "There are two numbers of outputs." if canvases else "There are no prompts.",
+            "The number of outputs is given twice." if canvases else "There are no prompts.",
             where="`per_prompt`",
             got=f"`per_prompt` {per_prompt}" + ("" if n is None else f" and `n` {n}"),
-            fix="leave out `n`" if canvases else "say `n`, or say `prompts`",
+            fix="leave out `n`" if canvases else "give `n` or `prompts`",
         )
     return canvases.outputs(per_prompt)
 
@@ -183,7 +183,7 @@ def sample_cells(
     work = _Work(denoiser, canvases, draws, engine, progress, on_step)
     if out is None:
         if engine.shard is not None:
-            raise UserError("Shards meet on disk.", where="`shard`", fix="say `out`")
+            raise UserError("Shards need an output directory.", where="`shard`", fix="give `out`")
         in_memory = [MemoryRows(cell) for cell in cells]
         work.into(in_memory)
         return [rows.pool() for rows in in_memory]
@@ -334,7 +334,7 @@ def _refuse_incomplete(run: Run, cells: Sequence[Cell], counts: Sequence[int]) -
 def _refuse_workers(engine: Engine) -> None:
     if engine.parallel or engine.shard is not None:
         raise UserError(
-            "A served model is asked from one process.",
+            "A served model is called from one process only.",
             where="`shard`" if engine.shard is not None else "`engine`",
             fix="leave it out; `concurrency` says how many requests are under way at once",
         )
@@ -356,7 +356,7 @@ def _per_spec(n: int | Sequence[int], specs: int) -> Sequence[int]:
 
 def _not_a(name: str, value: Any, expected: str) -> UserError:
     kind = type(value).__name__
-    return UserError(f"The argument {name!r} is of a wrong kind.", got=kind, expected=expected)
+    return UserError(f"The argument {name!r} has the wrong type.", got=kind, expected=expected)
 
 
 def _request_document(

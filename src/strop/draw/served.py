@@ -224,7 +224,7 @@ class ServedWorker:
         if came and not reply.reply and _asks_of_nothing(body) and reply.finish_reason == "length":
             work.journal.append({**line, **reply.record(), **tab.entry(), "outcome": SETTLED})
             raise UserError(
-                "The server completes nothing of an empty text.",
+                "The server generates nothing from an empty text.",
                 where=self._model.source,
                 got="an empty reply that ended at the limit of tokens",
                 expected="a text to go on from",
@@ -257,7 +257,7 @@ class ServedWorker:
         work.pinned = work.pinned or pin
         if pin != work.pinned:
             raise UserError(
-                "The server has changed: its replies come from another model than before.",
+                "The server has changed: its replies come from a different model than before.",
                 where=self._model.source,
                 got=", ".join(f"{k} {v!r}" for k, v in pin.items()),
                 expected=", ".join(f"{k} {v!r}" for k, v in work.pinned.items())
@@ -298,7 +298,7 @@ def named_otherwise(source: str, cells: Sequence[Cell]) -> tuple[str, ...]:
     short = requested.rpartition("/")[2].lower()
     models = {str(e["model"]) for e in _replies(cells) if e.get("model") is not None}
     other = sorted(model for model in models if short not in model.lower())
-    warning = f"warning: {requested} was asked, and the replies come from {', '.join(other)}"
+    warning = f"warning: {requested} was requested, but the replies come from {', '.join(other)}"
     return (warning,) if other else ()
 
 
@@ -349,7 +349,7 @@ def _refuse_form(reply: Reply, source: str) -> None:
     """A request whose fields the server does not take fails for every output alike."""
     if reply.trouble is not None and reply.trouble.status in (400, 405, 422, 501):
         raise UserError(
-            "The server does not take the request.",
+            "The server does not accept the request.",
             where=source,
             got=reply.detail,
             fix="leave out the field that it names; `settings=api=completions` or "
@@ -367,7 +367,7 @@ def _refuse_missing(work: _Asking, source: str) -> None:
         f"{len(work.failed) + len(work.waiting)} outputs have no reply.",
         where=source,
         got=work.stopped or reasons,
-        fix="the same command with a higher cap"
+        fix="run the same command with a higher cap"
         if work.stopped
         else "run the same command again; replies that arrived are kept",
     )

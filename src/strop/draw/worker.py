@@ -55,14 +55,14 @@ def checked_batch(
             where="`batch_size`",
             got=AUTO,
             expected="a whole number, the same on every machine",
-            fix="say a number, or use `implementation=fast`",
+            fix="give a number, or use `implementation=fast`",
         )
     if sharded:  # they cut the same plan without asking each other
         raise UserError(
             "Shards need batches of one size, and what fits differs from machine to machine.",
             where="`batch_size`",
             got=AUTO,
-            fix="say a number",
+            fix="give a number",
         )
     return AUTO
 
@@ -191,11 +191,11 @@ class ModelJob:
         sha256 = fingerprint(self.recipe.source, self.recipe.revision)
         if sha256 != self.fingerprint:
             raise UserError(
-                "The checkpoint's files are other ones here.",
+                "The checkpoint's files here differ from those where the command runs.",
                 where=self.recipe.source,
                 got=f"sha256 {sha256[:16]}",
                 expected=f"sha256 {self.fingerprint[:16]}, as where the command runs",
-                fix="copy the files, or name a place that all machines share",
+                fix="copy the files, or use a path that all machines share",
             )
 
     @property
@@ -209,11 +209,11 @@ class ModelJob:
         model = how.model(device)
         if model.spec != self.spec:
             raise UserError(
-                "A worker has loaded another model.",
+                "A worker has loaded a different model.",
                 where=how.source,
                 got=model.spec.canonical(),
                 expected=self.spec.canonical(),
-                fix="let nobody change the checkpoint meanwhile",
+                fix="do not change the checkpoint while the command runs",
             )
         return model
 
@@ -237,7 +237,7 @@ def recipe_of(model: Model) -> LoadRecipe:
     recipe = getattr(model, "recipe", None)
     if not isinstance(recipe, LoadRecipe):
         raise UserError(
-            "Other processes cannot load this model: it was made here.",
+            "Other processes cannot load this model: it was created in this one.",
             where=model.source,
             expected="a source that strop.load_model knows",
             fix="use `engine=local`, or load the model from a source",

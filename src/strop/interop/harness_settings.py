@@ -108,10 +108,10 @@ def in_one_name(arguments: Mapping[str, Any], where: str) -> dict[str, Any]:
     lengths = {name: arguments[name] for name in LENGTHS if arguments.get(name) is not None}
     if len(set(lengths.values())) > 1:
         raise UserError(
-            "There are two lengths of a response.",
+            "The length of a response is given twice.",
             where=where,
             got=", ".join(f"{name}={value}" for name, value in lengths.items()),
-            fix="say one of them",
+            fix="give one of them",
         )
     others = {name: value for name, value in arguments.items() if name not in LENGTHS}
     return others | ({"length": next(iter(lengths.values()))} if lengths else {})
@@ -149,7 +149,7 @@ def _settle_sampling(arguments: dict[str, Any], overrides: Mapping[str, Any], ta
 
 def _wrong(name: str, got: Any, expected: str, task: str) -> UserError:
     return UserError(
-        f"The generation argument {name!r} is of a wrong kind.",
+        f"The generation argument {name!r} has the wrong type.",
         where=task,
         got=repr(got)[:80],
         expected=expected,

@@ -84,10 +84,11 @@ def check_masked(model: Denoiser) -> None:
     if not noisy and not model.time_conditioned:
         return
     raise UserError(
-        "The Monte Carlo estimate of a log-likelihood is for masks and networks without time.",
+        "The Monte Carlo estimate of a log-likelihood needs masks and a network that does not see "
+        "the noise level.",
         where=model.source,
         got=f"a {model.spec.family} checkpoint, "
-        + ("whose noise is no mask" if noisy else "whose network sees the noise level"),
+        + ("whose noise is not a mask" if noisy else "whose network sees the noise level"),
         expected="an MDLM, LLaDA or Dream checkpoint, or a causal model",
         fix="run generate_until tasks",
     )

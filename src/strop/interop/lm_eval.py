@@ -66,10 +66,10 @@ class StropLM(LM):
             )
         if max_batch_size is not None:
             raise UserError(
-                "Batches are not searched for here.",
+                "The batch size is not searched for automatically.",
                 where="max_batch_size",
                 got=max_batch_size,
-                fix="say batch_size, or nothing",
+                fix="give batch_size, or leave both out",
             )
         if bos not in ("tokenizer", "always", "never"):
             raise unknown_name("choice", str(bos), ["tokenizer", "always", "never"], where="bos")
@@ -77,7 +77,7 @@ class StropLM(LM):
         self.model = load_model(pretrained, **loading)
         if self.model.codec is None:
             raise UserError(
-                "The model has no tokenizer, and the harness asks in texts.",
+                "The model has no tokenizer, and the harness works with text.",
                 where=self.model.source,
                 fix="put the model's tokenizer beside its weights",
             )
@@ -146,7 +146,7 @@ class StropLM(LM):
                 where="apply_chat_template",
                 got=chat_template,
                 expected="the checkpoint's own template",
-                fix="say apply_chat_template without a name",
+                fix="use apply_chat_template without a name",
             )
         return self._chat.source if chat_template else ""
 
@@ -245,7 +245,7 @@ class StropLM(LM):
             raise UserError(
                 "Log-likelihoods of long texts are for causal models.",
                 where=self.model.source,
-                got="windows of a text, whose bounds with masks do not add up to one of the text",
+                got="windows of a text; with masks their bounds do not add up to one of the text",
                 fix="run loglikelihood, multiple_choice or generate_until tasks",
             )
         sums = []
@@ -366,7 +366,7 @@ def _batch_size(value: int | str | None) -> int | None:
 def _only_text(args: Sequence[Any], task: str) -> None:
     if len(args) > 2:
         raise UserError(
-            "A request comes with more than text.",
+            "A request holds more than text.",
             where=task,
             got=", ".join(map(str, args[2]))
             if isinstance(args[2], Mapping)

@@ -62,7 +62,7 @@ class Elimination:
             latent = min(left, key=lambda k: (entries[k], k))
             if entries[latent] > MOST:
                 raise UserError(
-                    "The latents hang together too closely to sum over them.",
+                    "The latents depend on each other too closely to sum over them.",
                     got=f"a table of {entries[latent]:,} entries",
                     expected=f"at most {MOST:,}",
                     fix="use scopes that share fewer latents",

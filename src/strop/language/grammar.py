@@ -146,7 +146,10 @@ def read_grammar(source: str | PathLike[str]) -> Grammar:
     elif not path.is_file():
         if path.suffix == "":
             raise unknown_name(
-                "language", str(source), PRESETS, fix="name a file, or a language that ships"
+                "language",
+                str(source),
+                PRESETS,
+                fix="give a file, or the name of a built-in language",
             )
         raise UserError("There is no such grammar.", where=path, fix="check the path")
     with reading(path):
@@ -227,9 +230,9 @@ class _Reader:
         ids: dict[str, int] = {}
         for k, word in enumerate(words):
             if not isinstance(word, str) or not word:
-                raise self.bad(f"vocabulary[{k}]", "A word is a text that is not empty.", word)
+                raise self.bad(f"vocabulary[{k}]", "A word must be a text that is not empty.", word)
             if word in ids:
-                twice = f"The word stands there twice, first at {ids[word]}."
+                twice = f"The word is listed twice, first at {ids[word]}."
                 raise self.bad(f"vocabulary[{k}]", twice, word)
             ids[word] = k
         return ids
@@ -249,7 +252,7 @@ class _Reader:
         for k, weight in enumerate(weights):
             number = isinstance(weight, (int, float)) and not isinstance(weight, bool)
             if not number or not 0 <= weight < float("inf"):
-                raise self.bad(f"{key}[{k}]", "A weight is a number of at least 0.", weight)
+                raise self.bad(f"{key}[{k}]", "A weight must be a number of at least 0.", weight)
         law = np.array(weights, np.float64)
         if not law.sum() > 0:
             raise self.bad(key, "All weights are zero.", expected="at least one above zero")
@@ -309,7 +312,7 @@ class _Reader:
         variants, shares = [], []
         for k, variant in enumerate(entry["variants"]):
             where = f"{key}.variants[{k}]"
-            what = "A variant is as long as its segment."
+            what = "A variant must be as long as its segment."
             self.as_many(f"{where}.tokens", what, variant["tokens"], entry["length"], "tokens")
             tokens = enumerate(variant["tokens"])
             variants.append(tuple(self._slot(f"{where}.tokens[{i}]", t, names) for i, t in tokens))

@@ -190,7 +190,7 @@ def score(
 def truth(ids: NDArray[np.int64], language: Language, entropy: Interval | None = None) -> TextTruth:
     """The same of ids."""
     if len(ids) < 2:
-        raise UserError("One text is no sample.", got=f"{len(ids)} texts", expected="at least 2")
+        raise UserError("One text is not a sample.", got=f"{len(ids)} texts", expected="at least 2")
     entropy = language.entropy(DRAWS) if entropy is None else entropy
     violations, surprise = language.violations(ids), normal(-language.log_p(ids))
     n, law = len(ids), language.posterior([]).reshape(-1)

@@ -137,7 +137,7 @@ def resolve(
     counted = [_canvas(prompt, reader, template, length) for prompt in prompts.prompts]
     if length is not None and counted and all(gaps for _, gaps in counted):
         raise UserError(
-            "Every prompt has gaps, and a length for a response after it was given too.",
+            "Every prompt has gaps, but a length for a response after it is given too.",
             where=prompts.prompts[0].where,
             got=f"{counted[0][1]} open positions in the prompt, and `length` {length}",
             expected="one of the two; `length` is for prompts without gaps",
@@ -154,7 +154,7 @@ def _canvas(
     if prompt.text is None:
         if template.name != "plain":
             raise UserError(
-                f"The template {template.name!r} is written around texts, and the row has ids.",
+                f"The template {template.name!r} needs a text, but the row has ids.",
                 where=prompt.where,
                 expected="a row with a text",
                 fix="use the plain template, which leaves ids as they are",
@@ -170,7 +170,7 @@ def _canvas(
             "The prompt leaves nothing to generate.",
             where=prompt.where,
             expected="gaps such as [[12]] in every prompt, or a length",
-            fix="say `length`, the number of tokens after each prompt",
+            fix="give `length`, the number of tokens after each prompt",
         )
     # Before the positions are made: a gap may be larger than any model.
     _check_room(positions, f"{positions} positions, {gaps} of them open", reader, prompt.where)
@@ -248,7 +248,7 @@ def _check_tokens(tokens: Sequence[int | None], reader: PromptReader, where: str
                 "The prompt gives the mask as a token.",
                 where=where,
                 got=f"id {token} at position {position}",
-                expected="tokens that stand; the model fills its mask",
+                expected="other tokens; masks are for the model to fill",
                 fix="write [[1]] in a text, or null in ids, for a position to be filled in",
             )
 

@@ -137,7 +137,7 @@ class ChatTemplate:
                 "The chat template fails.",
                 where=self.where,
                 got=str(error),
-                expected="a template for one message of the user, which asks for no date",
+                expected="a template for one message of the user, which does not use the date",
                 fix="write the conversation into the prompts and leave the template out",
             ) from None
 
@@ -228,7 +228,7 @@ def _exchange(child: subprocess.Popen[bytes], request: bytes) -> dict[str, str]:
                     raise _Failed(f"it does not end within {SECONDS:g} seconds")
                 piece = os.read(child.stdout.fileno(), 2**16)
                 if not piece:
-                    raise _Failed("its process ended, most likely for want of memory")
+                    raise _Failed("its process ended, most likely for lack of memory")
                 heard += piece
     except OSError as error:
         raise _Failed(f"its process ended: {error}") from None

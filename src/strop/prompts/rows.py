@@ -100,7 +100,7 @@ class PromptSet:
 def _prompt(row: Any, number: int, where: str) -> Prompt:
     if not isinstance(row, Mapping):
         raise UserError(
-            "The row is no object.", where=where, got=shortened_repr(row), expected=_ROW
+            "The row is not an object.", where=where, got=shortened_repr(row), expected=_ROW
         )
     for name in row:
         if name not in FIELDS:
@@ -161,7 +161,7 @@ def _ids(value: Any, where: str) -> tuple[int | None, ...]:
     for position, token in enumerate(value):
         if token is not None and (isinstance(token, bool) or not isinstance(token, Integral)):
             raise UserError(
-                "The field 'ids' holds something that is no token id.",
+                "The field 'ids' holds something that is not a token id.",
                 where=where,
                 got=f"{shortened_repr(token)} at position {position}",
                 expected="whole numbers, and null where a token is to be filled in",

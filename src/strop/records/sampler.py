@@ -67,10 +67,10 @@ def _not_sent_twice(settings: Mapping[str, Any]) -> None:
     for name in SENT_ALWAYS:
         if name in settings:
             raise UserError(
-                f"`{name}` of a request is no setting of the sampler.",
+                f"`{name}` of a request is not a setting of the sampler.",
                 where="SamplerSpec.settings",
                 got=name,
-                fix="say it by its own name: `temperature`, `top_p`, `length` (max_tokens), `seed`",
+                fix="use its own name: `temperature`, `top_p`, `length` (max_tokens), `seed`",
             )
 
 

@@ -191,7 +191,7 @@ def dense(run: DenseRun) -> Tensor:
     denoiser, spec = run.denoiser, run.spec
     if not isinstance(denoiser, BD3LM):
         raise UserError(
-            "The public code of BD3-LM reads a network that sees block after block.",
+            "The public code of BD3-LM needs a network that reads block by block.",
             where=denoiser.source,
             got=f"a checkpoint of the family {denoiser.spec.family!r}",
             fix="use `implementation=fast`, which hides what comes later behind masks",
@@ -291,11 +291,11 @@ def block_of(spec: SamplerSpec, denoiser: Denoiser) -> int:
     requested = int(spec.settings["block_length"])
     if not requested and trained is None:
         raise UserError(
-            "This model was not trained in blocks, so that they have no length of its own.",
+            "This model was not trained in blocks, so there is no default block length.",
             where="SamplerSpec.settings.block_length",
             got=requested,
             expected="positions per block",
-            fix="use `block_length=4`, say",
+            fix="use, for example, `block_length=4`",
         )
     if requested and trained not in (None, requested):
         warnings.warn(

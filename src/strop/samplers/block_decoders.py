@@ -187,8 +187,8 @@ def _block(run: DenseRun | LockstepRun) -> int:
     trained = getattr(run.denoiser, "block_length", None)
     if trained is not None and requested not in (0, trained):
         warnings.warn(
-            f"{run.denoiser.source} was trained in blocks of {trained} and is asked for blocks of "
-            f"{requested}: its predictions there are no part of its training.",
+            f"{run.denoiser.source} was trained in blocks of {trained} and is now given blocks of "
+            f"{requested}: it was not trained for predictions there.",
             stacklevel=2,
         )
     return requested or trained or min(DEFAULT_BLOCK, run.length)

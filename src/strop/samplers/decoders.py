@@ -182,7 +182,7 @@ def _stops(run: DenseRun | LockstepRun) -> Sequence[int]:
     end = run.spec.settings.get("end", "free")
     if end != "free" and not stops:
         raise UserError(
-            "Nothing says which tokens end a text of this model.",
+            "The tokens that end a text of this model are unknown.",
             where=run.denoiser.source,
             got=f"end={end!r}",
             expected="an end of text in the configuration, or an end of turn in the tokenizer",

@@ -182,11 +182,11 @@ class Cooling(float):
             kind, first, last = "", 0.0, 0.0
         if kind not in KINDS or not all(math.isfinite(t) and t >= 0 for t in (first, last)):
             raise UserError(
-                "This is no schedule of temperatures.",
+                "This is not a temperature schedule.",
                 where="SamplerSpec.temperature",
                 got=repr(value)[:80],
                 expected=f"a number, {FORM} or late/A/B with two numbers of at least 0",
-                fix="use `temperature=linear/0.8/0.4`, say",
+                fix="use, for example, `temperature=linear/0.8/0.4`",
             )
         return cls(first, last, kind)
 

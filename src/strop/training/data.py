@@ -169,11 +169,11 @@ def _pair(text: str) -> tuple[str, str]:
         case {"prompt": str(prompt), "response": str(response)}:
             return prompt, response
     raise UserError(
-        "A document is no pair of a prompt and a response.",
+        "A document is not a pair of a prompt and a response.",
         where="data.rows: pairs",
         got=text.strip()[:80],
         expected='one JSON object per line: {"prompt": "...", "response": "..."}',
-        fix="write the sources so, with `separator` a line break, or choose other rows",
+        fix="write the sources that way, with a line break as `separator`, or choose other rows",
     )
 
 
@@ -320,7 +320,7 @@ def _same(shards: Shards, spec: DataSpec) -> Shards:
     if was != now:
         keys = [key for key in {**was, **now} if was.get(key) != now.get(key)]
         raise UserError(
-            "The shards were made for another corpus or in another way.",
+            "The shards were made from another corpus or with other settings.",
             where=shards.directory,
             got="; ".join(f"{key}: {was.get(key)!r} there, {now.get(key)!r} now" for key in keys),
             fix="choose another directory for the shards, or delete this one",

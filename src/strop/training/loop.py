@@ -445,7 +445,7 @@ class TrainingProcess:
             got=f"loss {loss}, gradient norm {norm}",
             expected="finite numbers; the last good checkpoint is "
             + (str(last) if last else "the beginning, none was saved yet"),
-            fix="lower lr, raise warmup, or look at these rows; then start a run of its own",
+            fix="lower lr, raise warmup, or look at these rows; then start a new run",
         )
 
     def _result(self, seconds: float) -> dict[str, Any]:

@@ -110,9 +110,8 @@ class Noise:
     def part(self, rows: slice | Tensor) -> Noise:
         """Some of the sequences."""
         hidden, weight, sigma, text, _ = self.tensors()
-        return Noise(
-            *(None if tensor is None else tensor[rows] for tensor in (hidden, weight, sigma, text))
-        )  # pyright: ignore[reportArgumentType]
+        parts = (None if part is None else part[rows] for part in (hidden, weight, sigma, text))
+        return Noise(*parts)  # pyright: ignore[reportArgumentType]
 
     def to(self, device: torch.device) -> Noise:
         """The same elsewhere, from the host, which made it and goes on while it is copied.

@@ -250,9 +250,9 @@ def network_dtype(spec: TrainSpec, device: torch.device) -> torch.dtype:
         return torch.bfloat16 if device.type == "cuda" else torch.float32
     if spec.precision == "bfloat16" and device.type == "cpu" and not _bfloat16_runs():
         raise UserError(
-            "Products in bfloat16 crash here.",
+            "Matrix products in bfloat16 crash on this machine.",
             where="TrainSpec.precision",
-            got="a process that ended in one matrix product of bfloat16 on the CPU",
+            got="a test process that crashed in a bfloat16 matrix product on the CPU",
             expected="a CPU whose bfloat16 units the operating system lets programs use",
             fix="set precision: auto, or ONEDNN_MAX_CPU_ISA=AVX512_CORE_BF16 in the environment",
         )

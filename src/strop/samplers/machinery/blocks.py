@@ -183,7 +183,7 @@ def _as_published(
         turn.round += 1
         if turn.round > PATIENCE * (steps + canvas.ids.shape[1]):
             raise UserError(
-                "The public code would go on for ever: it commits masks.",
+                "The public code would never end: it commits masks.",
                 got=f"{turn.round} rounds in a block",
                 fix="use `implementation=fast`, which never draws the mask",
             )
