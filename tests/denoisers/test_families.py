@@ -118,7 +118,7 @@ def test_sedd_pth(weights, tmp_path):
     raw = with_buffer(random_tensors(seed=1))
     ema = {"decay": 0.9999, "num_updates": 3, "shadow_params": [*averages(), torch.zeros(1)]}
     torch.save({"model": raw, "ema": ema, "step": 3, "optimizer": {}}, tmp_path / "checkpoint.pth")
-    with pytest.warns(UserWarning, match="how long"):
+    with pytest.warns(UserWarning, match="no sequence length"):
         denoiser = strop.load_denoiser(tmp_path / "checkpoint.pth", weights=weights, device="cpu")
     assert denoiser.spec.family == "sedd"
     wanted = random_tensors(seed=1 if weights else 2)["output_layer.linear.bias"]
@@ -141,7 +141,7 @@ def test_didi_training_file(weights, tmp_path):
 
 def test_a_missing_discriminator_is_told_when_it_is_needed(tmp_path):
     path = directory(tmp_path / "a", {"n_heads": 2}, "")
-    with pytest.warns(UserWarning, match="how long"):
+    with pytest.warns(UserWarning, match="no sequence length"):
         denoiser = strop.load_denoiser(path, family="didi", device="cpu")
     for kind in ("fast", "dense"):
         spec = strop.SamplerSpec(name="didi-guided", steps=2, implementation=kind)
@@ -201,7 +201,7 @@ def test_spectral_norm_is_that_of_torch():
 def test_the_gradient_is_the_same_with_and_without_memory():
     vectors = Path(__file__).parents[1] / "vectors" / "didi"
     expected = load_file(vectors / "expected.safetensors")
-    with pytest.warns(UserWarning, match="how long"):
+    with pytest.warns(UserWarning, match="no sequence length"):
         denoiser = strop.load_denoiser(vectors / "weights.safetensors", device="cpu")
     judge, ids = denoiser.discriminator, expected["ids"]
     embedded, sigma = judge.vocab_embed(ids), torch.full((3,), 0.7)

@@ -130,7 +130,7 @@ def outputs_of(
         return (default if canvases is None else canvases.outputs(1)) if n is None else n
     if canvases is None or n is not None:
         raise UserError(
-            "The number of outputs is given twice." if canvases else "There are no prompts.",
+            "There are two numbers of outputs." if canvases else "There are no prompts.",
             where="`per_prompt`",
             got=f"`per_prompt` {per_prompt}" + ("" if n is None else f" and `n` {n}"),
             fix="leave out `n`" if canvases else "give `n` or `prompts`",
