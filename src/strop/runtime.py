@@ -1,14 +1,14 @@
-"""What a process asks of the libraries below torch: threads that sleep while they wait.
+"""What a process asks of the libraries below torch, and how much one call may ask for.
 
-torch shares a product among OpenMP threads, which by default spin while they wait. On a
-machine that does other work too, a thread spins for a partner that has no core, for as long as the
-scheduler likes; `benchmarks/contention.py` measures it. The libraries (GNU's, Intel's, LLVM's)
-read their settings once, when they are loaded: this must come before torch.
+torch shares a product among OpenMP threads, which by default spin while they wait. On a machine
+that does other work too, a thread spins for a partner that has no core, for as long as the
+scheduler likes; `benchmarks/contention.py` measures it. So threads sleep while they wait. The
+libraries (GNU's, Intel's, LLVM's) read their settings once, when they are loaded: this must come
+before torch.
 
-How much one call may ask for: everything that multiplies has a bound, looked at before work.
-
-The bounds are far above what anybody needs and below what takes a machine down: a number that was
-mistyped is told at once, not found out by a full memory hours later.
+Every size that multiplies has a bound, which is checked before any work. The bounds are far above
+what anybody needs and below what takes a machine down, so a mistyped number is refused at once
+instead of filling the memory hours later.
 """
 
 from __future__ import annotations

@@ -4,9 +4,9 @@ The network is a transformer with adaptive layer norms: embedding [V, D], a cond
 width C, N blocks of width D with H heads, and an output head back to V. Notation of the
 docstrings: V vocabulary with the mask, D `hidden_dim`, C `cond_dim`, N `n_blocks`, H `n_heads`.
 
-The names of a backbone's tensors: prefixes off, and lists short enough to read.
-
-Some checkpoints hold several networks: DiDi-Instruct's student, its discriminator, and the rest.
+Files differ in the prefixes of their tensors' names, and some hold several networks
+(DiDi-Instruct's student, its discriminator, the network that was trained). Here each network's
+tensors get bare names.
 """
 
 from __future__ import annotations

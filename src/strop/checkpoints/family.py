@@ -1,16 +1,12 @@
-"""Which family a checkpoint belongs to, as far as its files say.
+"""What a checkpoint's configuration says: its family, and its fields under the hub's names.
 
-MDLM, SEDD and DUO networks have the same tensors, so the configuration decides: the hub's
-`model_type`, the training code's `algo.name` or `parameterization`, SEDD's `graph`. DiDi-Instruct
-is known by its other networks, a model of transformers by its classes. What the families are called
-is in their records. Where nothing is said the user says it, with `family`.
-
-The fields of a checkpoint's configuration, whichever layout they come in.
+MDLM, SEDD and DUO networks have the same tensors, so the configuration decides the family: the
+hub's `model_type`, the training code's `algo.name` or `parameterization`, SEDD's `graph`.
+DiDi-Instruct is recognised by its other networks, a model of transformers by its classes. The
+names of a family are in its record. Where the files name no family, the user does, with `family`.
 
 The hub's files are flat (`hidden_dim`, `model_length`, ...); the public training code nests them
 (`model.hidden_size`, `model.length`, ...). Both become the hub's names; other fields are ignored.
-
-Placeholders for what a checkpoint's pickle asks for and does not get.
 
 Public training checkpoints carry configuration and tokenizer objects of packages that need not be
 installed. Here they become `Inert` records: names, arguments and state, and no behaviour.

@@ -1,11 +1,10 @@
 """The contract between checkpoints and samplers.
 
-A `CachingDenoiser` keeps keys and values of an earlier pass, an approximation that saves most of
-the network. In a bidirectional network every state depends on every token, so keys and values that
-were computed before some tokens changed are stale. Fast-dLLM uses them all the same, and refreshes
-them once per block.
-
-Rows of different lengths in one batch, for networks that can tell padding from text.
+Every model is a `Denoiser` or a `CausalModel`; some can do more. A `CachingDenoiser` keeps keys and
+values of an earlier pass, an approximation that saves most of the network. In a bidirectional
+network every state depends on every token, so keys and values that were computed before some tokens
+changed are stale. Fast-dLLM uses them all the same, and refreshes them once per block. A
+`PaddingDenoiser` can tell padding from text, so a batch may have rows of different lengths.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""A decoder network of transformers that looks both ways, as a `Denoiser`.
+"""A decoder network of transformers that sees both directions, as a `Denoiser`.
 
 The classes are transformers' own Llama and Qwen2 with `is_causal=False`; the families differ in
 the names of their tensors, and in which state predicts which token.
 
-Or one that reads a text block by block: each block sees itself and all before it. So what a
-finished block computed never changes: its keys and values are kept, and nothing is lost.
+`BlockCausal` reads a text block by block instead: each block sees itself and everything before it.
+A finished block never changes, so its keys and values are kept and the result is exact.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""From a hub directory to a bidirectional network of transformers, with everything checked.
+"""Loading a bidirectional network of transformers from a hub directory, with everything checked.
 
-And the public layouts of LLaDA and Dream, for writing tiny checkpoints: sizes, tokenizer, template.
+Also the public layouts of LLaDA and Dream, for tiny checkpoints: sizes, tokenizer, template.
 """
 
 from __future__ import annotations

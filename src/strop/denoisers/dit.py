@@ -3,15 +3,6 @@
 Pre-norm blocks; every normalisation is shifted, scaled and gated by an embedding of the noise level
 (adaLN); rotary positions; attention over the whole sequence. Parameter names and their order are
 the public ones, so that files load without renaming and EMA lists map by position.
-
-SEDD (absorbing): a diffusion transformer that predicts ratios of probabilities.
-
-At noise sigma the network's output z becomes the log score
-
-    log s(y) = z(y) - log(e^sigma - 1) - log(V - 1),    and 0 at the token that is there.
-
-At a masked position s(y) stands for p_t(.. y ..) / p_t(.. mask ..); the sum of the scores over the
-tokens is the rate at which the position is revealed, and their shares are the token's law.
 """
 
 from __future__ import annotations

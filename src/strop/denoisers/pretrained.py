@@ -1,8 +1,8 @@
-"""A network of transformers, loaded by that library: files, options and what can go wrong.
+"""Loading a network of transformers: files, options, and what can go wrong.
 
 Nothing from a checkpoint is run: only weights in safetensors and classes that transformers has.
-
-What a user may hand on to transformers, and what of it changes the numbers.
+Options that a user passes on to transformers and that change the numbers are part of the
+checkpoint's identity.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Text to token ids and back, losing nothing.
-
-The tokens that end a text or a turn.
-"""
+"""Text to token ids and back, without loss; and the tokens that end a text or a turn."""
 
 from __future__ import annotations
 

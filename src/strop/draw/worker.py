@@ -1,8 +1,6 @@
-"""One unit's outputs, from a model that is loaded here: what a worker of any engine does.
+"""Drawing one unit's outputs with a model that is loaded here: what a worker of any engine does.
 
-And how a worker loads the model that this process has loaded.
-
-Looking a checkpoint over: does it load, as what, and does something come out.
+A `DrawJob` tells another process how to load the model that this process has loaded.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
 """What a sampler costs: seconds, network calls and peak memory, batch by batch.
 
-`python -m strop.instruments.cost JSON` measures one cell in a process of its own and prints
-the numbers as JSON; peak memory on the CPU is only meaningful there.
-
-Peak memory of a piece of work: on CUDA what torch allocated, on Linux what was resident.
+Peak memory is what torch allocated on CUDA, and what was resident on Linux. On the CPU it is only
+meaningful in a process of its own: `python -m strop.instruments.cost JSON` measures one cell there
+and prints the numbers as JSON.
 """
 
 from __future__ import annotations

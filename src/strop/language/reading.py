@@ -1,10 +1,9 @@
 """What can be said of texts of a language: the functions behind `strop language`.
 
-How far a parallel sampler's law is from the language's: bounds by paths, exact denoiser.
-
-In every round of a grid of M equal ones a sampler draws the tokens that it reveals independently,
-from predictive laws at temperature tau. Given a path S (the round of every position) its law of
-texts is a product Q^S, and its output law pi is the mean of Q^S over paths. So for exact texts X
+`path_bounds` bounds how far a parallel sampler with the exact denoiser is from the language. In
+every round of a grid of M equal ones a sampler draws the tokens that it reveals independently, from
+predictive laws at temperature tau. Given a path S (the round of every position) its law of texts is
+a product Q^S, and its output law pi is the mean of Q^S over paths. So for exact texts X
 
     KL(P || pi) <= E log P(X) - E log (1/m) sum over m paths of Q^S(X)
 

@@ -1,8 +1,7 @@
-"""The settings of the blockwise decoders, and the public codes' names for them; without torch.
+"""The samplers that fill a canvas: their settings, and the public codes' names for them.
 
-The decoders of block models: settings, and the public codes' names for them; without torch.
-
-The samplers of BD3-LM and DiffusionGemma, and their public codes' options; without torch.
+They are the blockwise decoders, the decoders of block models, BD3-LM's sampler and
+DiffusionGemma's. Nothing here needs torch.
 """
 
 from __future__ import annotations

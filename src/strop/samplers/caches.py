@@ -3,12 +3,10 @@
 Everything else is the same: prompts, blocks, steps, temperature and the random numbers, which have
 addresses. See `strop study cache`.
 
-What a cache would have said: a reader of the whole canvas that asks the caches as well.
-
-The run is the uncached one. At each of its calls the same canvas is read through every cache, whose
-keys and values are those of the call that opened the block, and the two laws of the clean token are
-compared at every open position of the block. So what is measured is the cache alone, not what
-follows from tokens that it changed earlier.
+`Shadowed` measures the laws along the uncached run. At each of its calls the same canvas is read
+through every cache, whose keys and values are those of the call that opened the block, and the two
+laws of the clean token are compared at every open position of the block. So what is measured is the
+cache alone, not what follows from tokens that it changed earlier.
 """
 
 from __future__ import annotations

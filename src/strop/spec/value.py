@@ -1,8 +1,7 @@
-"""A frozen value with one canonical spelling and an id, and how wrong ones are told.
+"""A frozen value with one canonical spelling and an id, and readable errors for wrong values.
 
-And a temperature that changes from call to call: `linear/0.8/0.4`.
-
-Who measures and who judges: evaluators, metrics, judges.
+Also the values that several specs share: a temperature that changes from call to call
+(`linear/0.8/0.4`), and those that say who measures and who judges: evaluators, metrics, judges.
 """
 
 from __future__ import annotations

@@ -1,16 +1,13 @@
-"""Which optimizer updates which weights.
+"""Which optimizer updates which weights, at what rate, on which devices.
 
-Muon for the blocks' matrices: momentum whose singular values are set to one.
+Muon, for the blocks' matrices, is momentum whose singular values are set to one. torch has a Muon,
+but its Newton-Schulz iteration runs in bfloat16, which many CPUs do slowly or not at all. This is
+the same update in the dtype of the network's products, and the three square matrices inside a
+query-key-value projection are treated one by one.
 
-torch has a Muon, but its Newton-Schulz iteration runs in bfloat16, which many CPUs do slowly or not
-at all. This is the same update in the dtype of the network's products, and the three square
-matrices inside a query-key-value projection are treated one by one.
-
-How far a run is, what the learning rate is there, and which checkpoints stay.
-
-Averaged weights: torch's `AveragedModel` with the public decay.
-
-Devices and processes: Lightning Fabric under `torchrun`, and whole states out of any of them.
+Also here: how far a run is, its learning rate there, and which checkpoints stay; the averaged
+weights (torch's `AveragedModel` with the public decay); and devices and processes (Lightning Fabric
+under `torchrun`), with whole states whatever the strategy.
 """
 
 from __future__ import annotations

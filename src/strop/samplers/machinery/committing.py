@@ -1,17 +1,17 @@
-"""How many positions a decoder commits in a round, and which: the best by score, mostly.
+"""How a decoder reads the network, and how many positions it commits in a round, and which.
 
-The fast loop for laws that need the network in nearly every update.
-
+`LockstepRun` is the fast loop for laws that need the network in nearly every update.
 Time-conditioned networks cannot skip ahead, so the sequences of a batch go through the updates
 together. What is saved: the head runs only at rows whose outcome is open, a bounded number at a
 time; random numbers have an address (output, update, position), so that nothing depends on which
 sequences share a batch, except the last bits of a matrix product.
 
-How a decoder reads the network: the whole canvas, guided, or through a cache.
+A `NetworkReader` reads the whole canvas, guided, or through a cache. A cache is an approximation:
+the keys and values outside the window are those of the call that opened the block. `prefix` keeps
+what lies left of the block and reads the block and all after it; `dual` keeps everything and reads
+the block alone.
 
-A cache is an approximation: the keys and values outside the window are those of the call that
-opened the block. `prefix` keeps what lies left of the block and reads the block and all after it;
-`dual` keeps everything and reads the block alone.
+A `Commit` says how many positions are committed; mostly the best by score are chosen.
 """
 
 from __future__ import annotations
