@@ -1,4 +1,4 @@
-"""Files that are complete or absent, and the disk's refusals in words.
+"""Files that are complete or absent, and readable errors of the disk.
 
 Whatever writes (runs, checkpoints, shards) writes beside the place and renames: a process that is
 killed leaves a temporary file at most, never half of a result.
@@ -37,7 +37,7 @@ NOT_ALLOWED = {errno.EROFS, errno.EACCES, errno.EPERM}
 
 @contextmanager
 def disk(path: Path) -> Iterator[None]:
-    """The disk's refusals in words. What was written before is complete and stays."""
+    """Turn errors of writing into `UserError`s. What was written before is complete and stays."""
     try:
         yield
     except OSError as error:
@@ -90,7 +90,7 @@ def sync_folder(folder: Path) -> None:
 
 @contextmanager
 def reading(path: Path) -> Iterator[None]:
-    """Refusals to read in words; that a file is not there is for the caller to judge."""
+    """Turn errors of reading into `UserError`s; a missing file is left to the caller."""
     try:
         yield
     except FileNotFoundError:
@@ -153,7 +153,7 @@ def json_lines(
 
 
 def no_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """An object that says a thing twice says nothing."""
+    """A mapping from pairs; refuses a key that occurs twice."""
     content = dict(pairs)
     if len(content) < len(pairs):
         twice = next(name for i, (name, _) in enumerate(pairs) if name in dict(pairs[:i]))

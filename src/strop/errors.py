@@ -1,4 +1,4 @@
-"""Two kinds of failure: the user's, told in one message, and ours, told by a traceback.
+"""Two kinds of failure: the user's, reported in one message, and ours, reported by a traceback.
 
 A `UserError` says what happened, where, what was found and expected, and what to do next. It names
 fields with their owner (SamplerSpec.steps) and arguments in backquotes (`out`, `weights=raw`), not
@@ -69,7 +69,7 @@ class StropError(Exception):
         return "\n".join([self.what, *(f"  {name}: {parts[name]}" for name in names)])
 
     def at(self, where: object) -> Self:
-        """The same error for who knows better where it is."""
+        """A copy of the error with another place."""
         error = copy.copy(self)
         error.where = str(where)
         return error

@@ -108,7 +108,7 @@ class Plugin:
 
 @dataclass(frozen=True)
 class BrokenPlugin:
-    """A plug-in that is not there though somebody installed it."""
+    """A plug-in that is installed but cannot be used."""
 
     group: str
     """The entry points' group, such as `strop.samplers`."""
@@ -195,7 +195,7 @@ class Registry(Mapping[str, R], Generic[R]):
         return list(self._problems)
 
     def problem(self, name: str) -> BrokenPlugin | None:
-        """Why a plug-in was left out; None for a name that nobody installed."""
+        """Why a plug-in was left out; None for a name that is not installed."""
         return next((problem for problem in self.problems() if problem.name == name), None)
 
     def plugins(self) -> Mapping[str, R]:
@@ -208,7 +208,7 @@ class Registry(Mapping[str, R], Generic[R]):
             self._problems.append(BrokenPlugin(self.group, name, self._packages.pop(name), why))
 
     def described(self) -> list[Plugin]:
-        """The plug-ins of this kind for people."""
+        """A description of every plug-in of this kind."""
         return [
             Plugin(self.kind, name, self._packages[name], str(record.version))
             for name, record in self._plugins().items()
@@ -301,7 +301,7 @@ def problems() -> list[BrokenPlugin]:
 
 
 def strays() -> list[BrokenPlugin]:
-    """Entry points that no kind reads, for whoever has loaded all kinds."""
+    """Entry points of unknown groups; meaningful once all kinds are loaded."""
     from importlib.metadata import entry_points
 
     groups = sorted(registry.group for registry in _REGISTRIES)

@@ -59,7 +59,7 @@ class Column:
     digits: int | None = 4
     """Significant ones; None for a setting, which is written as it was set."""
     help: str = ""
-    """One sentence for who asks."""
+    """One sentence of explanation."""
     mark: str | None = None
     """The key whose value, a sign such as a dagger, stands behind the number."""
     signed: bool = False
@@ -85,7 +85,7 @@ class Column:
         return column
 
     def text(self, value: Any) -> str:
-        """One value in words; of an interval, its value."""
+        """One value as text; of an interval, its value."""
         if isinstance(value, Interval):
             value = value.value
         if value is None:

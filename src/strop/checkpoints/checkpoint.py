@@ -224,7 +224,7 @@ def _read_path(
 
 
 def refuse_choice(weights: str | None, where: object, what: str) -> None:
-    """Refuse to choose where there is one set of weights."""
+    """Refuse a choice of weights where there is only one set."""
     if weights is not None:
         raise UserError(
             f"{what} has one set of weights; there is nothing to choose.",

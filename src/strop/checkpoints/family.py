@@ -223,7 +223,7 @@ def family_of_classes(content: Any) -> str | None:
 
 
 def _our_name(word: str) -> str:
-    """Our name for what a configuration calls a family; its own word where we have none."""
+    """Our name for what a configuration calls a family; its own name where we have none."""
     word = word.lower().replace("-", "_")
     for families in (
         FAMILIES.here(),
@@ -249,13 +249,13 @@ def family_of_config(content: Any) -> str | None:
 
 
 def known_family(name: str | None) -> None:
-    """Refuse a name that is no family's."""
+    """Refuse a name that is not a family's."""
     if name is not None and FAMILIES.find(name, where="`family`").noise is None:
         raise unknown_name("family", name, diffusion_families(), where="`family`")
 
 
 def chosen_family(stored: str | None, requested: str | None, where: Path) -> str:
-    """The family to load: as the files say, as the user says, or MDLM with a warning."""
+    """The family to load: the files' own, else the user's, else MDLM with a warning."""
     known_family(requested)
     if stored is not None and stored not in diffusion_families():
         raise UserError(

@@ -1,4 +1,4 @@
-"""What transformers loads, it loads here: one function, so that no call can forget what we promise.
+"""Everything that transformers loads is loaded here, so that no call can break our promises.
 
 No code of a checkpoint runs, nobody is asked anything, nothing comes from a network, and what the
 library prints is no part of a command's answer.
@@ -62,7 +62,7 @@ def empty_foreign(kind: str, config: Any) -> Any:
 
 
 def _own_code(folder: Path) -> list[str]:
-    """What a checkpoint would have run, by the files that say so."""
+    """The code that a checkpoint would have run, by the files that name it."""
     claims = []
     for name in ("config.json", "tokenizer_config.json"):
         named = read_json_object(folder / name).get(ASKS) if (folder / name).is_file() else None

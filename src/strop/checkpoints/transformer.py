@@ -118,7 +118,7 @@ class Fields:
         return value
 
     def only(self, allowed: Mapping[str, Any]) -> None:
-        """Refuse variants of the architecture that are not the one known here; absent is fine."""
+        """Refuse unsupported variants of the architecture; an absent field is fine."""
         for name, value in allowed.items():
             stored = self.content.get(name)
             if stored is not None and stored != value:
@@ -141,7 +141,7 @@ class Fields:
 
 
 def checked_shape(shape: Shape, where: Path) -> Shape:
-    """Refuse heads and experts that do not fit; who reads in blocks has heads of their own size."""
+    """Refuse heads and experts that do not fit; block networks set the size of a head."""
     head = shape.head_dim if isinstance(shape, BlockShape) else shape.width / shape.n_heads
     if head % 2 or shape.n_heads % shape.n_kv_heads:
         raise UserError(

@@ -49,7 +49,7 @@ class Loading:
     """Options that are handed to transformers, where the family is loaded by it."""
 
     def refuse_weights(self, located: Located, what: str = "The checkpoint") -> None:
-        """Where there is nothing to choose from."""
+        """Refuse a choice of weights, for a family that has one set of them."""
         refuse_choice(self.weights, located.source, what)
 
 
@@ -89,7 +89,7 @@ _SHARED = "strop.denoisers.load:load_transformer"
 
 
 class LoadArguments(TypedDict, total=False):
-    """What `load_model` may be told besides the source."""
+    """The arguments of `load_model` besides the source."""
 
     revision: str | None
     weights: Literal["ema", "raw"] | None
@@ -200,7 +200,7 @@ def family_at(located: Located) -> str | None:
 
 
 DEFAULT_LENGTH = 256
-"""The most tokens of a served model's reply where nothing is said."""
+"""The most tokens of a served model's reply by default."""
 
 
 class ServedModel:
@@ -234,7 +234,7 @@ class ServedModel:
 
 
 def load_served(source: str, **options: Any) -> ServedModel:
-    """The model at `server:URL#MODEL`; what is said of weights has no meaning for it."""
+    """The model at `server:URL#MODEL`; arguments about weights do not apply to it."""
     for name, value in options.items():
         if value not in (None, "auto") and value != {}:
             raise UserError(

@@ -14,7 +14,7 @@ from strop.prompts.chat import ChatTemplate
 from strop.prompts.rows import Bos, PromptSet, Shots, Template
 
 Prompts = PromptSet | Canvases | str | os.PathLike[str] | Sequence[str | Mapping[str, Any]]
-"""What callers may say: a file, a set, texts or rows, or canvases that are ready."""
+"""Prompts as callers may give them: a file, a set, texts or rows, or ready canvases."""
 
 
 def reader_of(model: Model) -> PromptReader:

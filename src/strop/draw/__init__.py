@@ -235,7 +235,7 @@ def _unit_sizes(
 
 
 def _read_only(path: Path, cells: Sequence[CellSpec], counts: Sequence[int]) -> list[Pool] | None:
-    """What a run that cannot be written holds, if it is complete; else the disk will refuse."""
+    """The outputs of a complete run that cannot be written to; None for any other."""
     as_we_are = os.access in os.supports_effective_ids
     if not path.is_dir() or os.access(path, os.W_OK, effective_ids=as_we_are):
         return None
@@ -296,7 +296,7 @@ class _Work(Planned):
     on_step: OnStep | None
 
     def into(self, rows: Sequence[MemoryRows]) -> None:
-        """Draw what cells lack."""
+        """Draw the outputs that the cells lack."""
         plan = cut(batches_of(self.denoiser, self.cells, self.canvases))
         sink = Sink(self.engine.own(plan), rows, self.progress)
         run_units(
@@ -312,7 +312,7 @@ class _Work(Planned):
         return DrawWorker(self.denoiser, self.cells, self.canvases, self.on_step)
 
     def _job(self) -> DrawJob:
-        """For those who draw instead of this process."""
+        """The job for workers that draw instead of this process."""
         if self.on_step is not None:
             raise UserError(
                 "Only a sampler in this process can be watched.",
@@ -323,7 +323,7 @@ class _Work(Planned):
 
 
 def _refuse_incomplete(run: Run, cells: Sequence[Cell], counts: Sequence[int]) -> None:
-    """This shard is done; say what others have not drawn yet."""
+    """Raise `Incomplete` if other shards have not drawn everything yet."""
     missing = {
         cell.id: set(range(count)) - cell.indices()
         for cell, count in zip(cells, counts, strict=True)

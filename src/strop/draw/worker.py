@@ -66,7 +66,7 @@ def checked_batch(
 
 
 def default_batch(model: Model, spec: SamplerSpec, length: int) -> int:
-    """What holds where nothing is said."""
+    """The default."""
     if spec.implementation == "dense":
         return max(1, min(64, DENSE_ENTRIES // (length * model.vocab_size)))
     return max(1, min(MOST, FAST_TOKENS // length))

@@ -185,7 +185,7 @@ def most_waits(family: str, name: str, calls: int) -> float:
 
 
 def faults(content: dict[str, Any]) -> list[str]:
-    """What of a report is not as it should be, a sentence each."""
+    """The faults of a report, a sentence each."""
     words = []
     for loop in content["loops"]:
         where = f"{loop['family']}, {loop['sampler']}"
@@ -232,7 +232,7 @@ def waits_of(work: Callable[[], Any]) -> tuple[int, Counter[str]]:
 
 
 def _out_of_memory() -> dict[str, Any]:
-    """Ask for more than there is: how it is said, and whether it is understood."""
+    """Ask for more memory than there is: the error, and whether `out_of_memory` recognises it."""
     try:
         torch.empty(2 * torch.cuda.mem_get_info(0)[1], dtype=torch.uint8, device="cuda:0")
     except Exception as error:

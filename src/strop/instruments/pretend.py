@@ -162,7 +162,7 @@ def pretended(count: int = 1) -> Iterator[DeviceWatch]:
 
 @contextmanager
 def claimed_cuda(count: int) -> Iterator[None]:
-    """Let torch say that there are CUDA devices, and nothing more."""
+    """Let torch claim to have CUDA devices, without any further pretence."""
     answers: dict[str, Any] = {
         "is_available": count > 0,
         "device_count": count,

@@ -1,4 +1,4 @@
-"""What a harness asks of one generation, and what the user said: one answer, or a refusal.
+"""The settings of one generation, from the harness's request and the user's arguments.
 
 Two places speak. *Model arguments* are what the user says of this run. *Generation arguments* come
 with every request: what the task's file says, updated by `--gen-kwargs`. A model argument holds
@@ -118,7 +118,7 @@ def in_one_name(arguments: Mapping[str, Any], where: str) -> dict[str, Any]:
 
 
 def _without_neutral(arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """What says something: None does not, and neither does the neutral value of a filter."""
+    """The arguments that ask for something: not None, and not the neutral value of a filter."""
     return {
         name: value
         for name, value in arguments.items()

@@ -79,7 +79,7 @@ def _forced(model: CausalModel, ids: torch.Tensor, n_context: int) -> Iterator[S
 
 
 def check_masked(model: Denoiser) -> None:
-    """Refuse a model that the estimate says nothing about."""
+    """Refuse a model that the estimate does not apply to."""
     noisy = model.mask_id >= model.vocab_size
     if not noisy and not model.time_conditioned:
         return

@@ -95,7 +95,7 @@ class StropLM(LM):
     def create_from_arg_obj(
         cls, arg_dict: Mapping[str, Any], additional_config: Mapping[str, Any] | None = None
     ) -> StropLM:
-        """The harness's way to make a model; what it says twice must agree."""
+        """The harness's way to make a model; an argument that is given twice must agree."""
         more = {k: v for k, v in (additional_config or {}).items() if v is not None}
         for name in arg_dict.keys() & more.keys():
             if arg_dict[name] != more[name]:
@@ -294,7 +294,7 @@ class StropLM(LM):
         return Pair((*self._opening(bos, context_ids), *context_ids), tuple(scored))
 
     def _opening(self, bos: Bos, context_ids: Sequence[int]) -> tuple[int, ...]:
-        """What stands before a context, and instead of none."""
+        """The tokens before a context, or in place of an empty one."""
         opening = self._reader.opening if bos == "tokenizer" else ()
         if bos == "always" and self._reader.bos_id is not None:
             opening = (self._reader.bos_id,)

@@ -163,7 +163,7 @@ def read_grammar(source: str | PathLike[str]) -> Grammar:
 
 
 class _Reader:
-    """Reads one document; every complaint names the place in it."""
+    """Reads one document; every error names the key in it."""
 
     def __init__(self, source: str) -> None:
         self.source = source

@@ -286,7 +286,7 @@ def _telling(run: LockstepRun, rows: Numbers) -> Watch:
 
 
 def block_of(spec: SamplerSpec, denoiser: Denoiser) -> int:
-    """Positions per block: those asked for, or those that the network was trained with."""
+    """Positions per block: the requested ones, else those that the network was trained with."""
     trained = getattr(denoiser, "block_length", None)
     requested = int(spec.settings["block_length"])
     if not requested and trained is None:
@@ -330,7 +330,7 @@ def _refused(run: LockstepRun, tokens: Numbers) -> Truths:
 
 
 def gave_up(source: str) -> UserError:
-    """What to raise where the public code raises."""
+    """The error for a case in which the public code raises."""
     return UserError(
         f"Every one of {MOST_TRIES} tries was thrown away: the last {TAIL} tokens had an "
         f"entropy below {LEAST_ENTROPY:g} nats.",

@@ -182,7 +182,7 @@ def _noting(run: DenseRun, part: slice, text: PublicText) -> Callable[[Tensor], 
 
 
 def _block(run: DenseRun | LockstepRun) -> int:
-    """The block that is asked for; another than trained is allowed, and said."""
+    """The requested block length; one that differs from the trained one brings a warning."""
     requested = int(run.spec.settings["block_length"])
     trained = getattr(run.denoiser, "block_length", None)
     if trained is not None and requested not in (0, trained):

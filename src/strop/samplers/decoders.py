@@ -262,7 +262,7 @@ RECIPES: dict[str, Callable[[Settings], DecoderRecipe]] = {
 
 
 def _shared_options(run: DenseRun, *names: str) -> dict[str, Any]:
-    """Options that the public codes call as we do."""
+    """Options that have the same names in the public codes."""
     options = {name: run.spec.settings[name] for name in names}
     return {"steps": run.spec.steps, "temperature": run.spec.temperature, **options}
 

@@ -36,10 +36,10 @@ from strop.spec.generator import SamplerSpec
 from strop.spec.value import Cooling
 
 Watch = Callable[["OpenCanvas", Tensor, Tensor], None]
-"""Told after every decoder call: what was made of it, what was read and where draws were accepted,
-both [R, C]."""
-Told = Callable[[Numbers, int, "OpenCanvas"], None]
-"""Told after every decoder call: the sequences of a canvas, its number, and what became of it."""
+"""Called after every decoder call: the canvas, what was read and where draws were accepted, both
+[R, C]."""
+OnCall = Callable[[Numbers, int, "OpenCanvas"], None]
+"""Called after every decoder call: the sequences of a canvas, its number, and what became of it."""
 
 
 @dataclass(frozen=True)
@@ -192,7 +192,7 @@ class Writing:
     first: Tensor | None = None
     """The canvas to begin with instead of noise."""
     watch: Watch | None = None
-    on_call: Told | None = None
+    on_call: OnCall | None = None
     calls: Numbers = field(init=False)
     """[B], the network calls that each took part in."""
     decodings: Numbers = field(init=False)
@@ -422,7 +422,7 @@ def _write_canvases(run: DenseRun | LockstepRun, writing: Writing) -> Tensor:
     return torch.cat([upload(run.begin.given[:, :prompt], ids.device), ids], 1)
 
 
-def _telling(run: DenseRun | LockstepRun, writing: Writing, prompt: int, length: int) -> Told:
+def _telling(run: DenseRun | LockstepRun, writing: Writing, prompt: int, length: int) -> OnCall:
     """Rounds are network calls: a pool keeps after which of them each token last changed."""
     size = writing.canvas_length
     last = np.full((len(writing.text), length), -1)

@@ -36,7 +36,7 @@ class PublicText:
     seen: Tensor | None = None
     """[B, P], zero at padding; the pipeline's alone."""
     on_call: Callable[[Tensor], None] | None = None
-    """Hears of the text after every call that drew."""
+    """Called with the text after every call that drew."""
     reader: BlockReader | None = None
     opened: set[int] = field(default_factory=set)
     """First columns of the blocks in which something was drawn."""
@@ -109,7 +109,7 @@ class PublicText:
 
 
 def beyond_positions(denoiser: BlockDenoiser, columns: int) -> UserError:
-    """That whole blocks do not fit."""
+    """The error for whole blocks that do not fit the network's positions."""
     return UserError(
         "The blocks reach beyond the positions that the network knows.",
         where=denoiser.source,

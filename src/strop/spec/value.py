@@ -90,7 +90,7 @@ class Spec(BaseModel):
 
 
 def _readable(model: type[Spec], error: ValidationError) -> UserError:
-    """Pydantic's first complaint in the house's words."""
+    """Pydantic's first error as a `UserError`."""
     owner, first = model.__name__, error.errors()[0]
     field = ".".join(str(part) for part in first["loc"]) or None
     if first["type"] == "literal_error":
@@ -127,7 +127,7 @@ def require(spec: Spec, holds: bool, field: str) -> None:
 
 
 def out_of_range(owner: type[Spec], field: str, got: object) -> UserError:
-    """What to raise for it."""
+    """The error for a field that is out of range."""
     where = f"{owner.__name__}.{field}"
     return UserError(
         f"{where} is out of range.", where=where, got=shortened_repr(got), expected=EXPECTED[field]

@@ -45,7 +45,7 @@ def plot_losses(metrics: list[dict[str, Any]], path: Path, title: str) -> None:
 
 
 class Stop:
-    """Whether somebody has asked."""
+    """Whether the run was asked to stop."""
 
     requested = False
 

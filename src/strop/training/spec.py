@@ -26,7 +26,7 @@ MOST_TOKENS = 1_000_000
 
 
 OWN_OBJECTIVE = {"ar": "causal", "llada": "llada"}
-"""What a family learns by when nothing is said."""
+"""The default objective of each family."""
 
 
 INFINITE = float("inf")
@@ -41,7 +41,7 @@ def _within(
     above: bool = False,
     below: bool = False,
 ) -> None:
-    """Fields that are said lie between two numbers; `above`, `below`: and reach neither."""
+    """Refuse set fields outside of two bounds, which `above` and `below` exclude."""
     for field in names.split():
         value = getattr(spec, field)
         if value is None or (

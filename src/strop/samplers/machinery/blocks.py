@@ -36,7 +36,7 @@ PATIENCE = 10
 """Rounds of a block, in multiples of its steps and positions, after which it will never be full."""
 
 Watch = Callable[["BlockState", Truths], None]
-"""Told after every round: the canvas, and where a token was committed [B, L]."""
+"""Called after every round: the canvas, and where a token was committed [B, L]."""
 
 
 @dataclass

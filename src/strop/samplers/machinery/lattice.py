@@ -346,7 +346,7 @@ def first_order(probs: NDArray[Any], t: float, s: float, bits: int = BITS) -> Fl
 
 
 def with_warning(tokens: Numbers, broken: int) -> Numbers:
-    """What `settle` drew, with a word about the draws that broke a bound."""
+    """What `settle` drew; warns about draws that broke a bound."""
     if broken:
         warnings.warn(
             f"{broken} draws broke a bound of the fast float32 law (probabilities that sum to "

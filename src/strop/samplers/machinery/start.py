@@ -209,7 +209,7 @@ class Trace:
         return entries[np.lexsort((entries["place"], entries["round"]))]
 
     def end(self) -> None:
-        """Nothing more happens to the sequences that are told of."""
+        """Report the last round of every sequence."""
         for slot in list(self._untold):
             self._tell(slot)
 
