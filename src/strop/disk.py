@@ -26,7 +26,7 @@ LOCK = ".lock"
 """The file that a lock is held on; it stays behind, empty."""
 
 CLAIM = ".claim-"
-"""How the names of files begin that say that somebody is at work on something."""
+"""How the names of files begin that mark work in progress."""
 
 PATIENCE = 0.2
 """Seconds in which a lock that is held for a moment only is free again."""
@@ -165,7 +165,7 @@ def no_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 def locked(path: Path, *, wait: bool = True) -> Iterator[bool]:
     """A lock that the operating system releases when its holder dies, however it dies.
 
-    Yields False at once if somebody else holds it and `wait` is off.
+    Yields False at once if another process holds it and `wait` is off.
     """
     from filelock import FileLock, Timeout
 
@@ -183,9 +183,9 @@ def locked(path: Path, *, wait: bool = True) -> Iterator[bool]:
 
 @contextmanager
 def shared(path: Path, *, wait: bool = True) -> Iterator[bool]:
-    """A hold on what `locked` locks that others may have too, but nobody alone meanwhile.
+    """A shared lock on what `locked` locks; nobody can lock it alone meanwhile.
 
-    Yields False at once if somebody has it alone and `wait` is off.
+    Yields False at once if another process has locked it alone and `wait` is off.
     """
     end = time.monotonic() + PATIENCE
     with disk(path):

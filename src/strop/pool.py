@@ -18,7 +18,7 @@ OnStep = Callable[[int, int, NDArray[np.int64], NDArray[np.int64]], None]
 
 Positions are those of the output's ids: after a prompt, of the response.
 
-Rounds count from 1, the finish is the one after the last update; what an update takes back is told
+Rounds count from 1, the finish is the one after the last update; what an update takes back is given
 as the mask. Called once for every round in which something changed.
 """
 
@@ -51,7 +51,7 @@ class Output:
     prompt: str | None = None
     """The id of the prompt that it answers, where there are prompts."""
     chance: NDArray[np.float32] | None = None
-    """Per token, what the law of the clean token gave it when it came; NaN where nobody knows."""
+    """Per token, what the law of the clean token gave it when it came; NaN where unknown."""
     earlier: NDArray[np.void] | None = None
     """Values that others took the place of, by round (`EARLIER`); None where they are not kept."""
     pieces: tuple[str, ...] | None = None

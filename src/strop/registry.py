@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 def homes(package: str) -> dict[str, tuple[str, str]]:
     """Where the names of a package live that load on first use: module, and name there.
 
-    They are what its file imports for type checkers, and said once there.
+    They are what its file imports for type checkers, so that they are listed once.
     """
     return {
         imported.asname or imported.name: (node.module or "", imported.name)
@@ -252,7 +252,7 @@ class Registry(Mapping[str, R], Generic[R]):
         return wrong
 
     def _unusable(self, record: Any) -> str | None:
-        """Why a record of somebody else's cannot be taken, in one line; None where it can."""
+        """Why another package's record cannot be used, in one line; None where it can."""
         if not isinstance(record, self.record):
             return f"it is a {type(record).__name__}, not a {self.record.__name__} record"
         if not isinstance(record.name, str) or not _NAME.fullmatch(record.name):

@@ -99,7 +99,7 @@ Sizes = dict[str, tuple[int, ...]]
 
 
 def unlike(stored: Sizes, expected: Sizes, others: Mapping[str, list[str]] | None = None) -> str:
-    """Where the tensors of a file are not those that are wanted, in words; empty where they are."""
+    """How the tensors of a file differ from the expected ones, as text; empty where they agree."""
     parts = {
         "missing": [key for key in expected if key not in stored],
         "unexpected": [key for key in stored if key not in expected],

@@ -161,7 +161,7 @@ def _unresolved() -> str | None:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Without the library's lines about each retry: what comes of them is told."""
+    """Without the library's lines about each retry; the outcome is reported."""
     logger = logging.getLogger("huggingface_hub")
     before = logger.level
     logger.setLevel(logging.ERROR)

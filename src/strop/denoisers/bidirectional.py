@@ -182,7 +182,7 @@ class BlockCausal(TransformerDenoiser):
         mask = (columns[first:, None] // block >= columns // block)[None, None]
         if seen is not None:
             mask = mask & seen[:, None, None, :end]
-            # A query that sees nothing would be no number; nobody sees what it computes.
+            # A query that sees nothing would give NaN; let it see itself, since nothing reads it.
             diagonal = columns[first:, None] == columns
             mask = mask | (diagonal & ~mask.any(-1, keepdim=True))
         mask = mask.expand(len(ids), -1, -1, -1)

@@ -152,7 +152,7 @@ def head_rows(vocab_size: int, device: torch.device) -> int:
 
 
 def free_bytes(device: torch.device) -> int | None:
-    """Bytes that are free on a device; None where nobody says.
+    """Bytes that are free on a device; None where that is unknown.
 
     What torch keeps for later tensors of this process counts as free.
     """
@@ -178,7 +178,7 @@ def _free_here() -> int | None:
 
 
 def left_in_container() -> int | None:
-    """Bytes up to the nearest limit; None where there is none, or nobody says."""
+    """Bytes up to the nearest limit; None where there is none, or it is unknown."""
     limits = []
     try:
         for line in OWN.read_text().splitlines():

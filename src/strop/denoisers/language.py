@@ -82,7 +82,7 @@ class LanguageDenoiser(Timeless):
 
     @property
     def grammar(self) -> bytes:
-        """Its file, which a run keeps for whoever scores the outputs; empty of one that ships."""
+        """Its file, which a run keeps for scoring the outputs; empty for a built-in one."""
         grammar = self.language.grammar
         return b"" if grammar.source in PRESETS else grammar.content
 

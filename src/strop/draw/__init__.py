@@ -124,7 +124,7 @@ def outputs_of(
 ) -> int:
     """How many outputs a cell gets: `n` of them, or `per_prompt` for each prompt.
 
-    Where neither is said, one for each prompt, or `default` without prompts.
+    Where neither is given, one for each prompt, or `default` without prompts.
     """
     if per_prompt is None:
         return (default if canvases is None else canvases.outputs(1)) if n is None else n

@@ -112,7 +112,7 @@ class Fitting:
     ) -> Iterator[Output]:
         """The outputs of `draw(indices, size)`. What was drawn before a refusal is kept.
 
-        Without `auto` a refusal is told: the size was asked for.
+        Without `auto` an error is raised: the user asked for the size.
         """
         left = dict.fromkeys(indices)
         while left:
@@ -163,7 +163,7 @@ class CellDraw:
 
 
 def batches_of(model: Model, cells: Sequence[CellDraw], canvases: Canvases | None) -> Iterator[Any]:
-    """The batches of every cell: a function of the cell, whoever draws it."""
+    """The batches of every cell: a function of the cell alone."""
     for draw in cells:
         if draw.cell.batch is not None:
             size = draw.cell.batch.size
@@ -305,7 +305,7 @@ class DrawWorker:
         return self._fitted(number).draws(draw, missing)
 
     def _fitted(self, number: int) -> Fitting:
-        """How many go at once; a GPU is asked here, whoever cut the plan."""
+        """How many are drawn at once, by the free memory of the GPU that draws them."""
         if number not in self._fitting:
             draw, size = self.cells[number], self.cells[number].size
             if draw.auto:

@@ -60,7 +60,7 @@ def measure_with(
     note: Callable[[str], None],
     what: str,
 ) -> Mapping[str, Any] | None:
-    """Complete all cells, here or by an engine's workers; who did something, if anybody."""
+    """Complete all cells, here or by an engine's workers; the session that measured, if any."""
     return measure_blocks(
         folder,
         cells,

@@ -159,7 +159,7 @@ def _loop(family: str, name: str, folder: Path, *, real: bool) -> dict[str, Any]
             calls.clear()
             waits, unsaid = waits_of(lambda: drawn(model, spec))
         count, speed = len(calls), None
-        if real:  # without anybody who counts
+        if real:  # without counting waits
             torch.cuda.reset_peak_memory_stats(0)
             began = time.perf_counter()
             with exact():

@@ -242,7 +242,7 @@ def waiting_line() -> tuple[str, bool]:
 
 
 def _warning(frame: FrameType) -> bool:
-    """Whether this is Python's own code, on its way to whoever listens to warnings."""
+    """Whether this is Python's own code, on the way to a listener of warnings."""
     return frame.f_globals.get("__name__") in ("warnings", "_py_warnings")
 
 

@@ -1,8 +1,8 @@
 """The settings of one generation, from the harness's request and the user's arguments.
 
-Two places speak. *Model arguments* are what the user says of this run. *Generation arguments* come
+There are two sources. *Model arguments* are the user's for this run. *Generation arguments* come
 with every request: what the task's file says, updated by `--gen-kwargs`. A model argument holds
-where both speak, and a difference is told once per task: the task's file cannot know of a sweep.
+where both speak, and a difference is shown once per task: the task's file cannot know of a sweep.
 Whatever neither says is greedy, 256 tokens, seed 0. Nothing is dropped: what a sampler does not
 have is refused by name.
 """
@@ -20,7 +20,7 @@ from strop.spec.generator import SamplerSpec, swept
 from strop.spec.value import SEED_LIMIT
 
 LENGTH = 256
-"""Tokens of a response where nobody says: the harness's own number."""
+"""Tokens of a response by default: the harness's own number."""
 LENGTHS = (
     "length",
     "gen_length",
@@ -72,7 +72,7 @@ class Settings:
 
     def __post_init__(self) -> None:
         self.overrides = _without_neutral(in_one_name(self.overrides, "model arguments"))
-        self.of({}, "")  # what cannot be is told before a task is read
+        self.of({}, "")  # report what is impossible before a task is read
 
     def of(self, arguments: Mapping[str, Any], task: str) -> Generation:
         """What holds for a request of `task` that comes with the arguments `asked`."""

@@ -164,7 +164,7 @@ def draw(n: int = 4, *, language: Source = "even", seed: int = 0) -> list[str]:
 
 
 def encoded(texts: Sequence[str], language: Language) -> NDArray[np.int64]:
-    """Ids of texts, [texts, tokens]; whoever is no text of the language is named."""
+    """Ids of texts, [texts, tokens]; an error names a text that is not one of the language."""
     rows = np.full((len(texts), language.length), language.mask_id, np.int64)
     for k, text in enumerate(texts):
         # Of a network's rows the text is what stands between ends.

@@ -21,7 +21,7 @@ CACHE = Setting(
     choices=("none", "prefix", "dual"),
 )
 REMASKING = Setting(
-    "who comes first: the likeliest draws, or anyone",
+    "which positions come first: the likeliest draws, or random ones",
     "low_confidence",
     choices=("low_confidence", "random"),
 )
@@ -51,7 +51,7 @@ SETTINGS: dict[str, dict[str, Setting]] = {
     },
     "dream": {
         "alg": Setting(
-            "who comes first: anyone, the likeliest draws, the largest lead, the least entropy",
+            "the first positions: random, the likeliest draws, the largest lead, the least entropy",
             "entropy",
             choices=("origin", "maskgit_plus", "topk_margin", "entropy"),
         ),
@@ -61,7 +61,7 @@ SETTINGS: dict[str, dict[str, Setting]] = {
     },
     "fast-dllm-dream": {
         "alg": Setting(
-            "who comes first; through a cache all but `confidence_threshold` mean `entropy`",
+            "the first positions; through a cache all but `confidence_threshold` mean `entropy`",
             "confidence_threshold",
             choices=("confidence_threshold", "origin", "maskgit_plus", "topk_margin", "entropy"),
         ),
@@ -74,7 +74,7 @@ SETTINGS: dict[str, dict[str, Setting]] = {
     },
     "blockwise": {
         "score": Setting(
-            "who comes first",
+            "which positions come first",
             "confidence",
             choices=("confidence", "top", "margin", "entropy", "random", "left"),
         ),
@@ -339,7 +339,7 @@ CANVASES = (
 TRAINED_BLOCK = Setting("positions per block, from the text's first on; 0: as trained", 0, 0, 2**20)
 FIRST_TOP_K = Setting("how many tokens may be drawn, cut before top_p; 0 is all", 0, 0, 2**31)
 ORDER = Setting(
-    "who comes first: the likeliest draws, or anyone, chosen before its token is drawn",
+    "which positions come first: the likeliest draws, or random ones, chosen before the draw",
     "confidence",
     choices=("confidence", "random"),
 )
@@ -372,7 +372,7 @@ BLOCK_SETTINGS: dict[str, dict[str, Setting]] = {
     "sdar": {
         "block_length": TRAINED_BLOCK,
         "remasking": Setting(
-            "who comes first, and how many: all likely draws or a quota, a quota of the "
+            "which positions come first, and how many: all likely draws or a quota, a quota of the "
             "likeliest, from left to right, or anyone",
             "low_confidence_dynamic",
             choices=("low_confidence_dynamic", "low_confidence_static", "sequential", "random"),

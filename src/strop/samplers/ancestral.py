@@ -232,7 +232,7 @@ class RevealFirst(_Dated):
         self._numbers[upload(slots, device)] = upload(self._stream.uniform(*at, 1), device)
 
     def draw(self, logits: Tensor, rows: Rows, packed: Packed) -> Tensor:
-        """Every row is revealed, and nobody has to know what came out."""
+        """Every row is revealed, and the tokens need not be known here."""
         heat = packed.heat(rows.slot)
         clean = shaped(logits, packed.denoiser.mask_id, packed.spec, packed.confirm, heat)
         token = invert(clean, self._numbers[rows.cells])

@@ -36,7 +36,7 @@ TAIL = 256
 LEAST_ENTROPY = 4.0
 """In nats, of how often each token stands there: below it a try is thrown away."""
 MOST_TRIES = 10
-"""The public code makes another, and raises whatever comes of it."""
+"""The public code makes one more try, and raises whatever its result."""
 
 
 @dataclass(frozen=True)

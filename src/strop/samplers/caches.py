@@ -85,7 +85,7 @@ class Shadowed(NetworkReader):
         if opens or self._before is None:
             self._inside, self._before = inside, canvas.calls.copy()
         call = (canvas.calls - self._before)[rows]
-        # A cache is filled for all sequences that have the block, whoever needs the call.
+        # A cache is filled for all sequences that have the block, needed or not.
         filled = np.flatnonzero(inside.any(1)) if opens else rows
         shadow_turn = replace(turn, round=0 if opens else max(1, turn.round))
         index = np.searchsorted(filled, rows)

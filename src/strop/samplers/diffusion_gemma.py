@@ -136,7 +136,7 @@ class AddressedCanvasDraws:
         where = self._where(rows, canvas, call, logits.shape[1])
         if isinstance(self._draws, ExactDraw):
             return self._draws.tokens(law, where)[0].view(logits.shape[:2])
-        empty = torch.nn.functional.pad(law, (0, 1), value=NEG_INFINITY)  # a mask that nobody has
+        empty = torch.nn.functional.pad(law, (0, 1), value=NEG_INFINITY)  # a mask that never wins
         certain = Weights.certain(len(law))
         drawn, _ = self._draws.draw(empty, where, certain, self.vocab_size)
         return upload(drawn, logits.device).view(logits.shape[:2])
@@ -367,7 +367,7 @@ def dense(run: DenseRun) -> Tensor:
 
 @lockstep
 def fast(run: LockstepRun) -> Tensor:
-    """The same law from numbers with an address; nobody waits for others."""
+    """The same law from numbers with an address; sequences do not wait for each other."""
     vocabulary = run.denoiser.vocab_size
     draws = AddressedCanvasDraws(run.seed, run.spec, run.outputs, vocabulary, run.spec.precision)
     writing = _begin(run, draws, together=False)

@@ -146,7 +146,7 @@ class Cooling(float):
     `linear`: first + (last - first) a; on a canvas of N calls a is i / N. `late`: `first` while
     less than half is revealed, then `last`.
 
-    To whoever sorts or draws temperatures it is a number, the mean of both ends; it is written,
+    For sorting and plotting it is a number, the mean of both ends; it is written,
     stored and compared as what it is, so that no schedule equals a number.
     """
 

@@ -216,7 +216,7 @@ def write_index(path: Path, rows: NDArray[np.int64]) -> None:
 
 
 def write_manifest(directory: Path, manifest: dict[str, Any]) -> None:
-    """The last file of a preparation: what is here, with the hashes that nobody has taken yet."""
+    """The last file of a preparation: what is here, with the hashes that are still missing."""
     parts = ("source.bin", "prompts.bin", "rows.npy")
     beside = [f"{split}-{part}" for split in SPLITS for part in parts]
     files = {n: sha256_of(directory / n) for n in beside if (directory / n).is_file()}

@@ -105,7 +105,7 @@ class Noise:
     """[B, up to L], true up to the response's end, in rows of prompt and response: the rest is
     filling that no token may look at. None: every row is text to its end."""
     cells: Tensor | None = None
-    """[2, n], row and column of every masked token, in order; None: nobody has looked yet."""
+    """[2, n], row and column of every masked token, in order; None: not computed yet."""
 
     def part(self, rows: slice | Tensor) -> Noise:
         """Some of the sequences."""
@@ -555,7 +555,7 @@ def save_network(
         # computes in it.
         config = module.network.config.to_dict()
         config |= {"architectures": [type(module.network).__name__], "dtype": "float32"}
-        config.pop("_name_or_path", None)  # where it was read from is nobody's business
+        config.pop("_name_or_path", None)  # a local path does not belong into a checkpoint
         tensors = {k: v for k, v in tensors.items() if k != "lm_head.weight"}  # it is the embedding
         end = "<|endoftext|>"
         settings = {

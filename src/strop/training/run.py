@@ -69,7 +69,7 @@ def stopping(world: int) -> Iterator[Stop]:
         return
     try:
         before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
-    except ValueError:  # not the main thread: somebody else's signals
+    except ValueError:  # not the main thread, which alone may handle signals
         yield stop
         return
     try:

@@ -227,7 +227,7 @@ def _for_users(
     turn = Turn(everyone, steps, started[everyone])
     commit = decoder.commit.begin(turn)
     while (canvas.masked & inside)[everyone].any():
-        # The cache is filled for all, whoever needs it; so is the block's first position.
+        # The cache is filled for all, needed or not; so is the block's first position.
         opens = (reader.cached or decoder.opening) and turn.round == 0
         left = (canvas.masked & inside).sum(1)
         rows = everyone if opens else everyone[left[everyone] > 0]

@@ -23,7 +23,7 @@ Confirm = Callable[[Tensor], None]
 
 
 class Normalisers:
-    """A `Confirm` for whoever must not wait.
+    """A `Confirm` for callers that must not wait.
 
     The first normalisers are looked at, which shows damaged weights; the sum of all is, in the end.
     """

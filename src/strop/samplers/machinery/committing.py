@@ -336,7 +336,7 @@ class NetworkReader:
 # ------------------------------------------------------------------------------------- committing
 
 Rank = Literal["leftmost", "topk", "sort"]
-"""Who wins ties: the leftmost, or whoever torch's `topk` or `sort` puts first."""
+"""Which position wins ties: the leftmost, or the one that torch's `topk` or `sort` puts first."""
 
 
 @dataclass

@@ -478,7 +478,7 @@ def settle_offers(
     mask_id: int,
     stream: Stream,
 ) -> tuple[Numbers, Tensor]:
-    """What comes of open offers, given log p [R, V], which is overwritten, and the weights a.
+    """The outcomes of open offers, given log p [R, V], which is overwritten, and the weights a.
 
     And p of each token: the law that the race is given, not the sharper one that it has.
     """

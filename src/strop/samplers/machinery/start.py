@@ -5,7 +5,7 @@ position is revealed in round k with mass m_k. Before that round the hidden shar
 t_k = m_k + m_{k+1} + ..., after it s_k = t_k - m_k. The last mass belongs to the finish.
 
 The start is what stands in the sequences before anything is drawn: masks, or a prompt's canvas. The
-trace says when each token last changed, and tells whoever watches.
+trace says when each token last changed, and reports to a watcher.
 """
 
 from __future__ import annotations
@@ -116,8 +116,8 @@ class Replaced(NamedTuple):
 class Trace:
     """The sequences of a batch, by slot.
 
-    A round is told when the next one has something to tell, or at `end`: a sampler may reveal some
-    tokens and take back others at different moments of one round.
+    A round is reported when the next one has something to report, or at `end`: a sampler may reveal
+    some tokens and take back others at different moments of one round.
     """
 
     def __init__(self, begin: Start, device: torch.device, on_step: OnStep | None) -> None:
@@ -132,7 +132,7 @@ class Trace:
 
     @property
     def watched(self) -> bool:
-        """Whether anybody asks for the tokens."""
+        """Whether anything asks for the tokens."""
         return self._on_step is not None
 
     def forget(self, slots: Numbers) -> None:
@@ -155,7 +155,7 @@ class Trace:
     ) -> None:
         """These tokens changed, one entry each; `round_` counts updates from 0.
 
-        Where nobody watches, the tokens need not be known.
+        Without a watcher, the tokens need not be known.
         """
         position = self._begin.place[slot, column]
         self._keep(output, slot, column, position)
