@@ -57,7 +57,7 @@ def test_agreement_is_silent() -> None:
 def test_tensors_win_and_every_disagreement_is_named() -> None:
     wrong = {"vocab_size": 14, "hidden_dim": 32, "cond_dim": 129, "n_blocks": 3, "n_heads": 4}
     checkpoint = made(with_buffer(random_tensors()), {**FLAT, **wrong})
-    with pytest.warns(UserWarning, match="win") as caught:
+    with pytest.warns(UserWarning, match="contradict") as caught:
         assert infer_shape(checkpoint) == SMALL
     assert len(caught) == 1
     for name, value in wrong.items():

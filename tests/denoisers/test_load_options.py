@@ -57,8 +57,8 @@ def test_where_the_network_lies_is_no_part_of_its_identity(tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"trust_remote_code": True}, "decides about 'trust_remote_code'"),
-        ({"is_causal": True}, "decides about 'is_causal'"),
+        ({"trust_remote_code": True}, "The loader sets 'trust_remote_code'"),
+        ({"is_causal": True}, "The loader sets 'is_causal'"),
         ({"dtype": "float8"}, "no network dtype called 'float8'"),
         ({"attn_implementation": "fastest"}, "cannot load this llada checkpoint"),
         ({"no_such_option": 3}, "cannot load this llada checkpoint"),

@@ -236,7 +236,7 @@ def infer_shape(checkpoint: Checkpoint, family: str = "mdlm") -> DiTShape:
     if wrong:
         _warn(
             checkpoint,
-            "its tensors contradict its configuration and are used:  " + "; ".join(wrong),
+            "its tensors contradict its configuration and are used: " + "; ".join(wrong),
         )
     shape = replace(shape, n_heads=heads or _heads_from_config(checkpoint, shape.hidden_dim))
     if "model_length" not in config:
