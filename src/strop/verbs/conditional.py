@@ -431,8 +431,8 @@ def _beside(result: Result, *_: Any) -> Table:
         tell("measured", one["task"], "none", _counted(one["n_pairs"], "first", "second"))
     least = f"above {printed.claims['auroc_of_each_model_above']}"
     for row in _paper_rows():
-        said = {what: value_of(value) for what, value in _quality(row).items()}
-        tell("paper", row["task"], row["judge"], {**said, "AUROC, A": least, "AUROC, B": least})
+        said = {**_quality(row), "AUROC, A": least, "AUROC, B": least}
+        tell("paper", row["task"], row["judge"], said)
     for row in result.table.rows:
         tell("measured", row["task"], row["judge"], _quality(row))
     for one in judged:

@@ -451,19 +451,27 @@ def _bars(axes: Axes, groups: Mapping[str, Sequence[Interval]], colours: Sequenc
         axes.errorbar(x, y, xerr=errors(found), **look)
 
 
+def _both(name: str, of: Mapping[str, Any]) -> dict[str, str]:
+    """The levels behind a difference, MDLM's first."""
+    return {name: " and ".join(f"{level:.2f}" for level in of[name])}
+
+
 def _beside(result: Result, *_: Any) -> Table:
     """Ratios beside the paper's; judged quality in rows of its own, the paper's judge apart."""
     rows = []
     for row in result.facts["comparisons"]:
-        found = [(name, one["paper"], one["ratio"]) for name, one in row["ratios"].items()]
+        found = [(name, one["paper"], one["ratio"], {}) for name, one in row["ratios"].items()]
         if said := row["paper"]:
-            found.append(("GEQ GPT-OSS (paper)", paper.with_interval(said)["difference"], None))
-            found.append(("GED GPT-OSS (paper)", said["ged_difference"], None))
+            of = {name: (said[f"{name}_mdlm"], said[f"{name}_didi"]) for name in ("geq", "ged")}
+            gap = paper.with_interval(said)["difference"]
+            found.append(("GEQ GPT-OSS (paper)", gap, None, _both("geq", of)))
+            found.append(("GED GPT-OSS (paper)", said["ged_difference"], None, _both("ged", of)))
         for judge, one in row["judged"].items():
-            found.append((f"GEQ {judge} (here)", None, one["difference"]))
-            found.append((f"GED {judge} (here)", None, one["ged"][0] - one["ged"][1]))
-        for by, said, measured in found:
-            told = {"by": by, "paper": said, "measured": measured}
+            gap = one["ged"][0] - one["ged"][1]
+            found.append((f"GEQ {judge} (here)", None, one["difference"], _both("geq", one)))
+            found.append((f"GED {judge} (here)", None, gap, _both("ged", one)))
+        for by, said, measured, levels in found:
+            told = {"by": by, "paper": said, "measured": measured, **levels}
             rows.append({"steps": row["steps"], "setting": row["setting"], **told})
     unit = "perplexity, MDLM over DiDi-Instruct; GEQ and GED, MDLM minus DiDi-Instruct"
     keys = (Column("steps", "M"), Column("setting"), Column("by"))
