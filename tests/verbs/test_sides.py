@@ -16,11 +16,11 @@ from strop.comparing.outputs import (
     SPACE,
     Named,
     SideOutputs,
+    errors_at,
     is_causal,
     named,
     sampler_spec,
     seed_of,
-    told_at,
     wants_vendi,
 )
 from strop.errors import UserError
@@ -144,7 +144,7 @@ def test_the_kind_of_what_is_named(tmp_path: Path) -> None:
 
 
 def test_messages_name_the_side() -> None:
-    with pytest.raises(UserError) as caught, told_at("`b`"):
+    with pytest.raises(UserError) as caught, errors_at("`b`"):
         raise UserError(
             "SamplerSpec.eta is odd.", where="there", got="1", expected="2", fix="mend it"
         )
