@@ -405,6 +405,25 @@ def test_the_bound_and_the_rare_words(small, tmp_path):
     assert sum(shares) == pytest.approx(Language.load(small).length, abs=2e-3)
 
 
+def test_a_bound_is_that_of_its_rows_temperature(small, tmp_path):
+    """Temperature tau is the inverse temperature 1 / tau; the smoke run has 1 and .8."""
+    from strop.denoisers import load_model
+    from strop.instruments.posterior import path_scores
+    from strop.samplers.machinery.start import reveal_grid
+    from strop.spec import SamplerSpec
+    from strop.theory.mpath import bound_from_scores
+
+    result = run("truth", out=tmp_path / "b", smoke=True, question="bound", language=small, n=4)
+    language = Language.load(small)
+    model = load_model("embedded:perfect", load={"language": small})
+    masses, texts = reveal_grid(SamplerSpec(steps=2)).masses, language.draw(4, seed=1)
+    for one in result.table.rows:
+        lams = [{1.0: 1.0, 0.8: 1.25}[one["temperature"]]]
+        got = path_scores(model, texts, masses, paths=2, lams=lams, seed=0)
+        wanted = float(bound_from_scores(got.lams, got.log_q, got.slope).value[0])
+        assert one["bound 2"] == pytest.approx(wanted)
+
+
 def test_a_tokenizer_keeps_the_words_ids():
     from tokenizers import Tokenizer
 
