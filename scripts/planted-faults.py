@@ -98,15 +98,15 @@ FAULTS = (
     Fault(
         "macro perplexity counts outputs without a token",
         "measure/across.py",
-        "np.stack([mean, some.astype(float)], 1)",
-        "np.stack([mean, np.ones(len(some))], 1)",
+        "np.stack([mean, scored.astype(float)], 1)",
+        "np.stack([mean, np.ones(len(scored))], 1)",
         ("tests/measure/test_perplexity.py::test_macro_gives_every_output_one_voice",),
     ),
     Fault(
         "a guard that was kept for another length is used",
         "measure/guard.py",
-        'if run is None or kept is None or kept.get("length") != generator.length:',
-        "if run is None or kept is None:",
+        'if run is None or stored is None or stored.get("length") != generator.length:',
+        "if run is None or stored is None:",
         ("tests/measure/test_guard.py",),
     ),
     Fault(
@@ -134,8 +134,8 @@ FAULTS = (
     Fault(
         "merge sees a conflict only where every token differs",
         "store/tables.py",
-        "token_ids(theirs, spec)).all(1)",
-        "token_ids(theirs, spec)).any(1)",
+        "token_ids(right, spec)).all(1)",
+        "token_ids(right, spec)).any(1)",
         ("tests/engines/test_merge.py",),
     ),
     Fault(
@@ -162,8 +162,8 @@ FAULTS = (
     Fault(
         "files changed in place look the same",
         "store/cell.py",
-        "found.st_mtime_ns, found.st_ctime_ns",
-        "found.st_mtime_ns, found.st_mtime_ns",
+        "status.st_mtime_ns, status.st_ctime_ns",
+        "status.st_mtime_ns, status.st_mtime_ns",
         ("tests/verbs/test_finished.py::test_a_change_that_keeps_size_and_time_is_seen",),
     ),
     Fault(
@@ -241,8 +241,8 @@ FAULTS = (
     Fault(
         "a filter's limit ends a program in the sandbox, too",
         "tasks/task.py",
-        "check(*given) if self.sandboxed else within(check, *given)",
-        "within(check, *given)",
+        "check(*arguments) if self.sandboxed else within(check, *arguments)",
+        "within(check, *arguments)",
         ("tests/tasks/test_grade.py",),
     ),
     Fault(
@@ -333,7 +333,7 @@ FAULTS = (
     Fault(
         "what follows the first document lifts an output over the guard",
         "measure/frame.py",
-        "cut |= np.isin(index, one.index[less])",
+        "cut |= np.isin(index, part.index[less])",
         "cut |= False",
         ("tests/measure/test_documents.py",),
     ),
@@ -457,8 +457,8 @@ FAULTS = (
     Fault(
         "steps of the test follow each other in training, too",
         "tasks/sums.py",
-        'return "test" if kept[0] else None if any(kept) else "train"',
-        'return "test" if kept[0] else "train"',
+        'return "test" if held_out[0] else None if any(held_out) else "train"',
+        'return "test" if held_out[0] else "train"',
         ("tests/tasks/test_sums.py",),
     ),
     Fault(
