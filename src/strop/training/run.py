@@ -31,7 +31,7 @@ import torch
 from strop.disk import TEMPORARY, disk, replacing, sync_folder, write
 from strop.errors import UserError
 from strop.store import FORMAT, Folder, Mark, read_mark
-from strop.store.folder import MARK, RESULT, as_json, damaged, parsed, told_apart
+from strop.store.folder import MARK, RESULT, as_json, damaged, parsed, setting_changes
 from strop.table import plain, revived
 from strop.training.curve import METRICS, draw_losses, read_metrics
 from strop.training.spec import TrainSpec
@@ -220,7 +220,7 @@ class TrainingRun:
         return state
 
     def _refuse_another(self, was: dict[str, Any], spec: TrainSpec, path: Path) -> None:
-        different = told_apart(was, spec.model_dump(mode="json"))
+        different = setting_changes(was, spec.model_dump(mode="json"))
         if different:
             raise UserError(
                 "This run belongs to another configuration.",

@@ -17,14 +17,14 @@ from strop.groupeval.profile import Profile
 from strop.groupeval.validation import NAME as CARD
 from strop.groupeval.validation import (
     JudgedGroups,
-    asked_again,
     card_rows,
     control_groups,
-    controlled,
+    control_summary,
     effects,
     make_card,
-    said_of,
+    repeat_agreement,
     validate,
+    verdicts_of,
 )
 from strop.measure import evaluator
 from strop.measure.entropy import distinct, vendi_score
@@ -159,10 +159,10 @@ def _judge_asked(
         spec = offline_spec(profile, features=ask["features"], model=model)
         client = offline_client(spec, profile, embed)
         with ask.bars.questions(spec.title, len(groups)) as told:
-            verdicts = said_of(groups, client, profile, told)
+            verdicts = verdicts_of(groups, client, profile, told)
         controls = control_groups(groups)
-        said = {name: said_of(some, client, profile) for name, some in controls.items()}
-        tried = controlled(verdicts, said)
+        said = {name: verdicts_of(some, client, profile) for name, some in controls.items()}
+        tried = control_summary(verdicts, said)
         free = dict.fromkeys(("calls", "prompt_tokens", "completion_tokens", "cost"), 0)
         return spec, verdicts, {**tried, **_moved(groups, verdicts), "per_1000_texts": free}, False
     if ask["base_url"] is None:
@@ -197,7 +197,7 @@ def _served(ask: Ask, groups: Sequence[RatedGroup]) -> Asked:
         extra |= found
     if series.repeats > 1:
         again = _by_place(series, groups, repeat=1)
-        extra["repeatability"] = asked_again(verdicts, again)
+        extra["repeatability"] = repeat_agreement(verdicts, again)
     return series.judge, verdicts, extra, incomplete
 
 
@@ -222,7 +222,7 @@ def _controls(
         return {}, True
     series, incomplete = _asked_in(ask, every, Path(ask["out"]) / "controls", caps)
     said = iter(_by_place(series, every))
-    return controlled(
+    return control_summary(
         verdicts, {k: [next(said) for _ in v] for k, v in controls.items()}
     ), incomplete
 
@@ -308,7 +308,9 @@ def _other_offline(
         if spec is None or one.title != spec.title:
             client = offline_client(one, profile, embed)
             with ask.bars.questions(one.title, len(groups)) as told:
-                judged.append(JudgedGroups.of(one.title, said_of(groups, client, profile, told)))
+                judged.append(
+                    JudgedGroups.of(one.title, verdicts_of(groups, client, profile, told))
+                )
     return judged
 
 
