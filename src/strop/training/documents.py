@@ -3,12 +3,12 @@
 The split comes first: it looks at a document's number in its source and at nothing else, and every
 later step (cleaning, tokenizer, filter, shards) gets its documents from here.
 
-Prose as plain paragraphs: a fixed rule, fitted to nothing.
+`prose` makes plain paragraphs of a document by a fixed rule, fitted to nothing. Old books come
+hard-wrapped or one paragraph a line, with chapter headings, notices and typographic quotes. A small
+vocabulary and a small model are better spent on the sentences.
 
-Old books come hard-wrapped or one paragraph a line, with chapter headings, notices and typographic
-quotes. A small vocabulary and a small model are better spent on the sentences.
-
-Token ids on disk: rows of one length in memory-mapped files, with a manifest that is last.
+On disk token ids are rows of one length in memory-mapped files, with a manifest that is written
+last:
 
     shards/
       manifest.json            what is here and what it was made from

@@ -15,13 +15,13 @@ exactly on the lattice. Among survivors, clocks are uniform on the lattice point
 Where x is so low that many tokens reach it, a higher threshold is used first: if any token reaches
 that, the winner is among those; if none does, clocks are drawn for all classes below it.
 
-Offers of the float32 race: what is drawn of it before the network is asked (see `lattice`).
+`Offers` hold what is drawn of the race before the network is asked.
 
-One categorical draw between the tokens and the mask, with an address instead of a state.
-
-Tokens have weights p(v) a, the mask has weight b. Where a and b are known before the network has
-been asked, `opened` says where it has to be; `draw` settles it there. Asking twice at one address
-gives the same answer. Two laws: exact arithmetic, and the float32 lattice.
+An `Addressed` draw is one categorical draw between the tokens and the mask, with an address instead
+of a state. Tokens have weights p(v) a, the mask has weight b. Where a and b are known before the
+network has been asked, `opened` says where it has to be; `draw` settles it there. Asking twice at
+one address gives the same answer. There are two laws: exact arithmetic (`ExactDraw`), and the
+float32 lattice (`LatticeDraw`).
 """
 
 from __future__ import annotations
