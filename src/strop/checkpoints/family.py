@@ -198,7 +198,7 @@ def _checked(name: str, value: Any, where: Path, label: str) -> Any:
     return value
 
 
-_PLACES = (("model_type",), ("algo", "name"), ("graph", "type"), ("parameterization",))
+_FAMILY_KEYS = (("model_type",), ("algo", "name"), ("graph", "type"), ("parameterization",))
 
 
 def family_of_keys(keys: Iterable[str]) -> str | None:
@@ -238,7 +238,7 @@ def _our_name(word: str) -> str:
 def family_of_config(content: Any) -> str | None:
     """The family that a configuration names, in our word or (where we have none) in its own."""
     for level in levels(content):
-        for keys in _PLACES:
+        for keys in _FAMILY_KEYS:
             word = placeholder_value(level, *keys)
             if isinstance(word, str) and word and not word.startswith("${"):
                 return _our_name(word)

@@ -73,7 +73,7 @@ def _own_code(folder: Path) -> list[str]:
 
 
 @contextmanager
-def unasked() -> Iterator[None]:
+def without_questions() -> Iterator[None]:
     """Let a library neither ask on standard input nor print on standard output."""
     stdin = sys.stdin
     with open(os.devnull) as nothing, redirect_stdout(sys.stderr):
@@ -92,7 +92,7 @@ def quiet() -> Iterator[None]:
     logging.set_verbosity_error()
     logging.disable_progress_bar()
     try:
-        with unasked():
+        with without_questions():
             yield
     finally:
         logging.set_verbosity(level)

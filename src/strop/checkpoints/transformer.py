@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from strop.checkpoints.checkpoint import damaged
-from strop.checkpoints.config import Sizes, unlike
+from strop.checkpoints.config import Sizes, tensor_differences
 from strop.checkpoints.files import opening
 from strop.errors import UserError
 
@@ -180,7 +180,7 @@ def stored_sizes(files: Iterable[Path]) -> Sizes:
 
 def check_sizes(stored: Sizes, expected: Sizes, where: Path) -> None:
     """Refuse weights whose tensors are not those that the configuration asks for."""
-    different = unlike(stored, expected)
+    different = tensor_differences(stored, expected)
     if different:
         raise UserError(
             "The checkpoint's tensors are not those that its configuration asks for.",

@@ -137,7 +137,7 @@ class Release:
     """Turns as the public chat models know them, for tiny checkpoints."""
     renaming: Mapping[str, str] = field(default_factory=dict)
     """From patterns of public keys to transformers' keys."""
-    unsaid: Mapping[str, Any] = field(default_factory=dict)
+    defaults: Mapping[str, Any] = field(default_factory=dict)
     """What configurations may leave to the code."""
     codec: Callable[[Path, int], TextCodec | None] | None = None
     """The tokenizer in a directory, where it is no plain `tokenizer.json`."""
@@ -160,7 +160,7 @@ class Release:
         options = load_options(loading.load, loading.dtype)
         directory = directory_of(located)
         config = read_json_object(directory / CONFIG)
-        fields = Fields({**self.unsaid, **config}, directory / CONFIG)
+        fields = Fields({**self.defaults, **config}, directory / CONFIG)
         fields.only(self.variants)
         shape = checked_shape(self.shape(fields), fields.where)
         files = weight_files(directory)

@@ -28,7 +28,7 @@ from strop.spec.generator import CheckpointSpec
 DTYPES = ("float32", "bfloat16", "float16")
 _ADAPTER = ("adapter_config.json", "adapter_model.safetensors")
 # The loader's own: they would run foreign code, or load something other than the checkpoint.
-_OURS = (
+_RESERVED = (
     "config",
     "is_causal",
     "key_mapping",
@@ -42,7 +42,7 @@ _OURS = (
     "use_safetensors",
 )
 # Where the parts lie, not what they compute.
-_PLACES = ("device_map", "low_cpu_mem_usage", "max_memory", "offload_buffers", "offload_folder")
+_PLACEMENT = ("device_map", "low_cpu_mem_usage", "max_memory", "offload_buffers", "offload_folder")
 _DEFAULTS = {"attn_implementation": "sdpa"}
 _FAILURES = (ValueError, KeyError, OSError, RuntimeError, ImportError, TypeError, SafetensorError)
 
@@ -73,7 +73,7 @@ def load_options(load: Mapping[str, Any] | None, dtype: str) -> LoadOptions:
     default. `load["adapter"]` is a directory with a PEFT adapter.
     """
     passed = dict(load or {})
-    reserved = [name for name in passed if name in _OURS]
+    reserved = [name for name in passed if name in _RESERVED]
     if reserved:
         raise UserError(
             f"The loader sets {reserved[0]!r} itself.",
@@ -85,7 +85,7 @@ def load_options(load: Mapping[str, Any] | None, dtype: str) -> LoadOptions:
     dtype = _dtype(passed.pop("dtype", None), dtype)
     adapter = passed.pop("adapter", None)
     directory = None if adapter is None else _adapter(adapter)
-    identifying = {k: v for k, v in passed.items() if k not in _PLACES and v != _DEFAULTS.get(k)}
+    identifying = {k: v for k, v in passed.items() if k not in _PLACEMENT and v != _DEFAULTS.get(k)}
     hashable = {name: _plain(name, value) for name, value in identifying.items()}
     if directory is not None:
         hashable["adapter"] = sha256_of_all([directory / name for name in _ADAPTER])

@@ -415,14 +415,14 @@ def _write_canvases(run: DenseRun | LockstepRun, writing: Writing) -> Tensor:
             expected=f"at most {writing.denoiser.length} positions",
             fix="ask for a smaller `length`",
         )
-    writing.on_call = _telling(run, writing, prompt, length)
+    writing.on_call = _trace_calls(run, writing, prompt, length)
     text = writing.run(canvases)[:, writing.prompt :]
     missing = canvases * size - text.shape[1]  # of texts that ended early
     ids = torch.nn.functional.pad(text, (0, missing), value=writing.filler)[:, :length]
     return torch.cat([upload(run.begin.given[:, :prompt], ids.device), ids], 1)
 
 
-def _telling(run: DenseRun | LockstepRun, writing: Writing, prompt: int, length: int) -> OnCall:
+def _trace_calls(run: DenseRun | LockstepRun, writing: Writing, prompt: int, length: int) -> OnCall:
     """Rounds are network calls: a pool keeps after which of them each token last changed."""
     size = writing.canvas_length
     last = np.full((len(writing.text), length), -1)

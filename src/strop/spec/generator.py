@@ -51,16 +51,18 @@ GRID_TOLERANCE = 1e-6
 """Masses written or stored in float32 sum to one only about this well; they are renormalised."""
 
 
-def _kept(value: Any, check: Any) -> float:
+def _keep_schedule(value: Any, check: Any) -> float:
     """A schedule stays one; pydantic would make a plain number of it."""
     return value if isinstance(value, Cooling) else check(value)
 
 
-def _written(value: float) -> Any:
+def _schedule_text(value: float) -> Any:
     return str(value) if isinstance(value, Cooling) else value
 
 
-Temperature = Annotated[float, WrapValidator(_kept), PlainSerializer(_written, when_used="json")]
+Temperature = Annotated[
+    float, WrapValidator(_keep_schedule), PlainSerializer(_schedule_text, when_used="json")
+]
 
 
 class SamplerSpec(Spec):

@@ -41,7 +41,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from strop.checkpoints.files import opening, read_json_object, sha256_of
-from strop.checkpoints.foreign import unasked
+from strop.checkpoints.foreign import without_questions
 from strop.disk import disk, replacing, write
 from strop.errors import UserError
 from strop.training.spec import HeldOut, SourceSpec
@@ -467,7 +467,7 @@ def _rows(source: SourceSpec, root: Path) -> Iterator[str]:
     assert source.dataset is not None
     files = [str(root / name) for name in source.files] or None
     try:
-        with unasked():  # older releases ask whether a dataset's own code may run
+        with without_questions():  # older releases ask whether a dataset's own code may run
             rows = load_dataset(
                 source.dataset,
                 data_files=files,
