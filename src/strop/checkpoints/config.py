@@ -60,7 +60,9 @@ def didi_modules(
             fix=f"ask for `weights={choice}`" if other in networks else "check that it is complete",
         )
     places = {DISCRIMINATOR: "discriminator", BASE: "backbone"}
-    return networks[name], {k: networks[its] for k, its in places.items() if its in networks}
+    return networks[name], {
+        k: networks[network] for k, network in places.items() if network in networks
+    }
 
 
 BUFFER = "rotary_emb.inv_freq"

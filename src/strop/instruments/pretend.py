@@ -258,12 +258,12 @@ def _run(func: Any, args: Any, kwargs: Any) -> Any:
     if name == "empty" and requested is not None and math.prod(args[0]) > WHOLE:
         raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate what is not there.")
     _check(name, args, kwargs, on_gpu, on_cpu, requested)
-    goes = on_gpu[0].home if on_gpu else torch.device("cpu")
+    target = on_gpu[0].home if on_gpu else torch.device("cpu")
     if requested is not None:
-        goes, kwargs = requested, {**kwargs, "device": torch.device("cpu")}
+        target, kwargs = requested, {**kwargs, "device": torch.device("cpu")}
     elif name == "copy_":
-        goes = args[0].device
-    if goes.type == "cuda" and _MODES:
+        target = args[0].device
+    if target.type == "cuda" and _MODES:
         _MODES[-1].operations += 1
     args, kwargs = tree_unflatten(
         [x.inner if isinstance(x, Pretended) else x for x in tree_flatten((args, kwargs))[0]], spec
@@ -271,7 +271,7 @@ def _run(func: Any, args: Any, kwargs: Any) -> Any:
     kwargs.pop("pin_memory", None)
     wrappers = {id(x.inner): x for x in on_gpu}
     result = func(*args, **kwargs)
-    if name == "_to_copy" and goes.type == "cuda" and any(result is x for x in on_cpu):
+    if name == "_to_copy" and target.type == "cuda" and any(result is x for x in on_cpu):
         result = result.clone()
 
     def back(x: Any) -> Any:
@@ -279,7 +279,7 @@ def _run(func: Any, args: Any, kwargs: Any) -> Any:
             return x
         if id(x) in wrappers:  # an operation in place
             return wrappers[id(x)]
-        return Pretended(x, goes) if goes.type == "cuda" else x
+        return Pretended(x, target) if target.type == "cuda" else x
 
     return tree_map(back, result)
 

@@ -143,7 +143,7 @@ def _settle_sampling(arguments: dict[str, Any], overrides: Mapping[str, Any], ta
             where=task,
             got=f"do_sample={str(drawn).lower()} and temperature={temperature}",
             expected="do_sample=false with temperature 0, or do_sample=true with one above 0",
-            fix="say both as generation arguments, or say temperature as a model argument",
+            fix="give both as generation arguments, or give temperature as a model argument",
         )
 
 

@@ -256,8 +256,8 @@ class StropLM(LM):
                 max_seq_len=self.model.length - 1,
                 context_len=1,
             )
-            apart = map(utils.make_disjoint_window, windows)
-            pairs = [Pair(tuple(context), tuple(scored)) for context, scored in apart]
+            disjoint = map(utils.make_disjoint_window, windows)
+            pairs = [Pair(tuple(context), tuple(scored)) for context, scored in disjoint]
             sums.append(sum(score for score, _ in self._scores(pairs)))
         return sums
 

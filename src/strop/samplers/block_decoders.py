@@ -82,9 +82,9 @@ def _rules(spec: SamplerSpec, block: int, steps: Numbers | None = None) -> Block
         "top_k": settings.get("top_k", 0) if _temperature(spec) else 0,
     }
     if spec.name == "sdar":
-        way = settings["remasking"]
-        order = {"sequential": "left", "random": "random"}.get(way, "confidence")
-        level = settings["threshold"] if way == "low_confidence_dynamic" else np.inf
+        remasking = settings["remasking"]
+        order = {"sequential": "left", "random": "random"}.get(remasking, "confidence")
+        level = settings["threshold"] if remasking == "low_confidence_dynamic" else np.inf
         return BlockRules(**common, order=order, threshold=level)
     if spec.name == "llada2":
         return BlockRules(**common, order=settings["order"], threshold=settings["threshold"])

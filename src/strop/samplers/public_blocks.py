@@ -127,8 +127,8 @@ def _cut(logits: Tensor, top_k: int | None, top_p: float | None) -> Tensor:
     if top_p is None or top_p >= 1:
         return logits
     ordered, order = torch.sort(logits, descending=True)
-    gone = _beyond(ordered.softmax(-1), order, top_p)
-    return logits.masked_fill(gone, -torch.inf)
+    dropped = _beyond(ordered.softmax(-1), order, top_p)
+    return logits.masked_fill(dropped, -torch.inf)
 
 
 def _beyond(ordered: Tensor, order: Tensor, top_p: float) -> Tensor:

@@ -507,7 +507,7 @@ class GeneratorSpec(Spec):
                 f"The sampler {self.sampler.name!r} makes one step per token.",
                 where="SamplerSpec.steps",
                 got=f"{self.sampler.steps} steps for {self.length} tokens",
-                fix="leave `steps` out and say `length`",
+                fix="leave `steps` out and give `length`",
             )
         check_family(self.checkpoint.family, self.sampler.name)
         return self
@@ -522,7 +522,7 @@ def check_prompts(sampler: str, prompts: PromptSpec) -> None:
             where="GeneratorSpec.prompts",
             got="prompts with gaps",
             expected="prompts that the output follows",
-            fix="take the gaps out and say `length`, or use a masked model",
+            fix="take the gaps out and give `length`, or use a masked model",
         )
     if facts.with_prompts is not None:
         raise UserError(

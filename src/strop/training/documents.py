@@ -237,7 +237,7 @@ def _damaged(path: Path, got: str, expected: str | None = None) -> UserError:
         where=path,
         got=got,
         expected=expected,
-        fix=f"delete {path.parent} and run the command again: the corpus is prepared anew",
+        fix=f"delete {path.parent} and run the command again: the corpus is prepared again",
     )
 
 

@@ -74,8 +74,8 @@ def learning_rate(spec: TrainSpec, step: int, share: float) -> float:
     rate = spec.lr * min(1.0, step / spec.warmup) if spec.warmup else spec.lr
     if spec.decay == "constant" or share <= spec.decay_from:
         return rate
-    way = (share - spec.decay_from) / (1 - spec.decay_from)
-    left = 1 - way if spec.decay == "linear" else 0.5 * (1 + math.cos(math.pi * way))
+    progress = (share - spec.decay_from) / (1 - spec.decay_from)
+    left = 1 - progress if spec.decay == "linear" else 0.5 * (1 + math.cos(math.pi * progress))
     return rate * (spec.decay_to + (1 - spec.decay_to) * left)
 
 

@@ -404,8 +404,8 @@ class CategoricalDraws:
             over = ordered.softmax(-1).cumsum(-1) > self.top_p
             over = over.roll(1, -1)  # a token goes if those before it already exceed top_p
             over[..., 0] = False
-            gone = torch.zeros_like(logits, dtype=torch.bool).scatter_(-1, order, over)
-            logits = logits.masked_fill(gone, least)
+            dropped = torch.zeros_like(logits, dtype=torch.bool).scatter_(-1, order, over)
+            logits = logits.masked_fill(dropped, least)
         if self.top_k:
             smallest = torch.topk(logits, min(self.top_k, logits.shape[-1])).values[..., -1:]
             logits = logits.masked_fill(logits < smallest, least)

@@ -287,9 +287,9 @@ def _distinct(row: Numbers, token: Numbers, classes: int) -> Numbers:
     return fell[firsts]
 
 
-def _best(rows: int, row: Numbers, token: Numbers, score: Singles, nobody: int) -> Numbers:
+def _best(rows: int, row: Numbers, token: Numbers, score: Singles, mask_id: int) -> Numbers:
     """Per row the token of the highest score, the lowest index on ties."""
-    winner = np.full(rows, nobody, np.int64)
+    winner = np.full(rows, mask_id, np.int64)
     order = np.lexsort((-token, score, row))  # the last entry of a row is its winner
     winner[row[order]] = token[order]
     return winner
