@@ -77,11 +77,11 @@ _NAME = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
 
 
 class Record(Protocol):
-    """What every record has."""
+    """The fields that every record has."""
 
     @property
     def name(self) -> str:
-        """What users write."""
+        """The name that users write."""
         ...
 
     @property
@@ -316,7 +316,7 @@ def strays() -> list[BrokenPlugin]:
 
 
 def resolve(reference: Reference) -> Any:
-    """The thing itself."""
+    """The object that a reference names."""
     if not isinstance(reference, str):
         return reference
     module, _, name = reference.partition(":")

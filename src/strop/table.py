@@ -127,12 +127,12 @@ class Entry:
 
     @property
     def line(self) -> str:
-        """In one line."""
+        """The entry as text in one line."""
         return " ".join(filter(None, [f"{self.value}{self.mark}", self.beside, self.interval]))
 
     @property
     def block(self) -> str:
-        """The interval below."""
+        """The entry as text with the interval below."""
         first = " ".join(filter(None, [f"{self.value}{self.mark}", self.beside]))
         return "\n".join(filter(None, [first, self.interval]))
 
@@ -277,7 +277,7 @@ class Table:
         return pa.table(columns)
 
     def document(self) -> dict[str, Any]:
-        """For JSON."""
+        """The table as a JSON document."""
         return {
             "title": self.title,
             "columns": [_changed_fields(column) for column in self.columns],
@@ -288,7 +288,7 @@ class Table:
 
     @classmethod
     def read(cls, document: Mapping[str, Any]) -> Table:
-        """What `document` wrote."""
+        """The table that `document` wrote."""
         pivot = document.get("pivot")
         return cls(
             str(document["title"]),

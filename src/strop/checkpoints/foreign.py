@@ -17,7 +17,7 @@ from strop.checkpoints.files import read_json_object
 from strop.errors import UserError, missing_package
 
 FIXED = {"trust_remote_code": False, "local_files_only": True}
-"""Whatever a caller says."""
+"""Options of every loading, whatever a caller passes."""
 ASKS = "auto_map"
 """Where a configuration names classes of its own, in files beside it."""
 

@@ -103,7 +103,7 @@ class Fields:
         return value
 
     def number(self, name: str, default: float | None = None) -> float:
-        """A positive number."""
+        """A field that is a positive number."""
         value = self._value(name, default)
         good = isinstance(value, (int, float)) and not isinstance(value, bool)
         if not good or not (math.isfinite(value) and value > 0):

@@ -117,14 +117,14 @@ class Release:
 
     family: str
     model_type: str
-    """As config.json says it."""
+    """The `model_type` in config.json."""
     architectures: tuple[str, ...]
-    """As config.json says it."""
+    """The `architectures` in config.json."""
     architecture: str
-    """As transformers says it."""
+    """The name of the network's classes in transformers."""
     denoiser: type[Any]
     shape: Callable[[Fields], Any]
-    """Read from the configuration."""
+    """The shape, from the configuration's fields."""
     sizes: Callable[[Any], Sizes]
     """Every tensor's key and size in the public file."""
     config: Callable[[TransformerShape, int], dict[str, Any]]

@@ -62,14 +62,14 @@ class CanvasMemory:
     cache: Any
     """transformers' dynamic cache: exact. (Its static one is wrong beyond the window.)"""
     length: int
-    """Tokens that it holds."""
+    """The number of tokens that it holds."""
     seen: Tensor | None = None
     """[B, length], where a token is text; None: everywhere."""
     states: Tensor | None = None
     """[B, n, D], of the tokens that were read last."""
 
     def of(self, rows: Tensor) -> CanvasMemory:
-        """That of some sequences."""
+        """The memory of some sequences."""
         cache = copy(self.cache)
         cache.layers = [copy(layer) for layer in self.cache.layers]
         for layer in cache.layers:
@@ -259,7 +259,7 @@ CHAT_TEMPLATE = (
 SPECIAL = ("<bos>", "<|endoftext|>", "<pad>", "<|turn>", "<turn|>")
 """Tokens beyond those of text; the second ends a text."""
 CANVAS, WINDOW = 16, 24
-"""Of a tiny checkpoint."""
+"""Positions of a tiny checkpoint's canvas and sliding window."""
 
 
 def layout(shape: DiTShape) -> Layout:

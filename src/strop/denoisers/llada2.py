@@ -207,5 +207,5 @@ RELEASE = Release(
     grown=_grown,
     ends=(END,),
 )
-"""The public layout."""
+"""LLaDA 2's public layout."""
 layout = RELEASE.layout

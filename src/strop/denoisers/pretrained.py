@@ -52,7 +52,7 @@ class LoadOptions:
     """Options of one loading."""
 
     dtype: str
-    """Of the network."""
+    """The dtype of the network."""
     passed: dict[str, Any] = field(default_factory=dict)
     """Handed to `from_pretrained` as they are."""
     adapter: Path | None = None

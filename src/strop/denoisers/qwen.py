@@ -105,7 +105,7 @@ def decoder_sizes(
 
 
 def mlp_sizes(prefix: str, width: int, inner: int) -> Sizes:
-    """A gated MLP."""
+    """The tensors of a gated MLP."""
     return {
         f"{prefix}gate_proj.weight": (inner, width),
         f"{prefix}up_proj.weight": (inner, width),
@@ -187,7 +187,7 @@ SDAR_RELEASE = Release(
     network=_sdar_network,
     grown=lambda shape: BlockShape.of(shape, SDAR_BLOCK),
 )
-"""The public layout."""
+"""SDAR's public layout."""
 SPARSE = replace(SDAR_RELEASE, architectures=("SDARMoeForCausalLM",), architecture="Qwen3Moe")
 """The same with a mixture of experts."""
 sdar_layout = SDAR_RELEASE.layout
@@ -230,5 +230,5 @@ FAST_RELEASE = Release(
     grown=lambda shape: BlockShape.of(shape, FAST_BLOCK),
     ends=(FAST_END,),
 )
-"""The public layout."""
+"""Fast-dLLM v2's public layout."""
 load_fast_dllm_v2, fast_dllm_v2_layout = FAST_RELEASE.load, FAST_RELEASE.layout

@@ -65,7 +65,7 @@ class Kept(TypedDict, total=False):
 
     out: str | os.PathLike[str] | None
     force: bool
-    """Begin anew."""
+    """Delete what is there and begin again."""
     grow: bool
     """Keep the cells that a run has beside these."""
 

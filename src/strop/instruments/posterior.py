@@ -252,7 +252,7 @@ class LossCell(Spec):
 
     @property
     def label(self) -> str:
-        """For people."""
+        """What messages call the cell."""
         return f"M = {self.count}" if self.kind == "deployed" else f"{self.count} levels"
 
     def contexts(self, sequences: Ints) -> list[Contexts]:

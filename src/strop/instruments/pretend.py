@@ -61,7 +61,7 @@ class Pretended(torch.Tensor):
 
     @staticmethod
     def __new__(cls, inner: torch.Tensor, device: torch.device) -> Pretended:
-        """Around the numbers."""
+        """Wrap a tensor of the CPU."""
         tensor = torch.Tensor._make_wrapper_subclass(
             cls,
             inner.shape,
@@ -82,17 +82,17 @@ class Pretended(torch.Tensor):
 
     @property
     def device(self) -> torch.device:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """As it says."""
+        """The device that it claims to be on."""
         return self.home
 
     @property
     def is_cuda(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """As it says."""
+        """True: it claims to be on a CUDA device."""
         return True
 
     @property
     def is_meta(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """It has numbers."""
+        """False: it has numbers."""
         return False
 
     def __getitem__(self, index: Any) -> Any:
@@ -104,7 +104,7 @@ class Pretended(torch.Tensor):
         super().__setitem__(_tensors(index), value)
 
     def tolist(self) -> Any:
-        """Waits."""
+        """The numbers; the host waits for them."""
         _wait("tolist")
         return self.inner.tolist()
 
@@ -122,7 +122,7 @@ class DeviceWatch(TorchDispatchMode):
         self.warns = False
 
     def clear(self) -> None:
-        """Begin again."""
+        """Set all counts to zero."""
         self.waits.clear()
         self.unsaid.clear()
         self.operations = 0

@@ -52,7 +52,7 @@ class Generation:
 
     @property
     def key(self) -> str:
-        """Equal for equal settings."""
+        """A text that is equal for equal settings."""
         return repr((self.spec.canonical(), self.seed, self.length, self.until))
 
     def cut(self, text: str) -> str:

@@ -38,7 +38,7 @@ class Pair:
 
     @property
     def size(self) -> int:
-        """All tokens."""
+        """The number of tokens of both."""
         return len(self.context) + len(self.response)
 
 

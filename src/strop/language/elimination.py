@@ -18,7 +18,7 @@ from strop.errors import UserError
 
 Table = NDArray[np.float64]
 MOST = 10_000_000
-"""Entries of a bucket."""
+"""The most entries of a bucket's table."""
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class Bucket:
 
     @property
     def axis(self) -> int:
-        """Of its latent."""
+        """The axis of its latent."""
         return self.scope.index(self.latent)
 
     @property

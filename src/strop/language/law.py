@@ -469,7 +469,7 @@ class _Parts:
 
 
 def joined(words: Sequence[str]) -> str:
-    """Words as a text."""
+    """The text of some words."""
     return re.sub(r" (?=[,.]( |$))", "", " ".join(words))
 
 

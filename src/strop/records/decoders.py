@@ -331,7 +331,7 @@ CANVASES = (
         public_names=_gemma_names,
     ),
 )
-"""Their records."""
+"""The records of these samplers."""
 
 
 # --------------------------------------------------------------------------------- block_decoders

@@ -84,7 +84,7 @@ class CanvasDraws(Protocol):
     with) of a canvas."""
 
     def noise(self, rows: Numbers, canvas: int, call: int, size: int) -> Tensor:
-        """Any ids [R, C]."""
+        """Uniform ids [R, C]."""
         ...
 
     def tokens(self, logits: Tensor, rows: Numbers, canvas: int, call: int) -> Tensor:
@@ -167,7 +167,7 @@ class OpenCanvas:
 
     @classmethod
     def start(cls, ids: Tensor, stability: int) -> OpenCanvas:
-        """Noise, and nothing known."""
+        """A canvas of noise without predictions."""
         history = torch.full((stability, *ids.shape), -1, device=ids.device)
         done = torch.zeros(len(ids), dtype=torch.bool, device=ids.device)
         return cls(

@@ -212,4 +212,4 @@ class Revising:
 
 
 fast = packed(Revising)
-"""The law of `remdm`."""
+"""The fast sampler with the law of `remdm`."""

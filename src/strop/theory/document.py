@@ -64,7 +64,7 @@ EXAMPLES: dict[str, tuple[Callable[[], Target], float]] = {
 
 
 def example(name: str) -> LawProblem:
-    """A named problem."""
+    """A problem by its name."""
     if name not in EXAMPLES:
         raise unknown_name("example", name, EXAMPLES)
     target, first = EXAMPLES[name]

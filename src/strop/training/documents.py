@@ -322,7 +322,7 @@ def _is_prose(paragraph: str) -> bool:
 
 
 CLEANERS: dict[str, Callable[[str], str]] = {"none": lambda text: text, "prose": prose}
-"""By name."""
+"""The ways of cleaning a document, by name."""
 
 
 HEAD = 400

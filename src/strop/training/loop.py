@@ -71,7 +71,7 @@ class TrainingProgress(Protocol):
 
 
 class SilentTraining(TrainingProgress):
-    """Nobody."""
+    """Progress that is not shown."""
 
 
 @dataclass
@@ -79,7 +79,7 @@ class State:
     """Everything the next step depends on, besides the spec."""
 
     step: int = 0
-    """Updates done."""
+    """The number of updates done."""
     seconds: float = 0.0
     """Training time over all sessions, without measuring and saving."""
     window: list[float] = field(default_factory=list)

@@ -105,7 +105,7 @@ class Noise:
     """[2, n], row and column of every masked token, in order; None: not computed yet."""
 
     def part(self, rows: slice | Tensor) -> Noise:
-        """Some of the sequences."""
+        """The noise of some of the sequences."""
         hidden, weight, sigma, text, _ = self.tensors()
         parts = (None if part is None else part[rows] for part in (hidden, weight, sigma, text))
         return Noise(*parts)  # pyright: ignore[reportArgumentType]
@@ -430,7 +430,7 @@ class BothWays(_WithLoss):
 
 
 Trainable = Diffusion | BothWays | Causal
-"""What is trained."""
+"""A module that can be trained."""
 
 
 def build(

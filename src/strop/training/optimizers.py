@@ -290,5 +290,5 @@ class Parts:
         return get_optimizer_state_dict(self.module, self.optimizers, options=self.options)
 
     def load_optimizer(self, state: dict[str, Any]) -> None:
-        """Put it back."""
+        """Load a whole state of the optimizer."""
         set_optimizer_state_dict(self.module, self.optimizers, state, options=self.options)

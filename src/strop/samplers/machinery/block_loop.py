@@ -46,7 +46,7 @@ class BlockReader:
 
     @property
     def kept(self) -> int:
-        """Columns remembered."""
+        """The number of remembered columns."""
         return 0 if self._memory is None else self._memory.columns
 
     def read(self, ids: Tensor, end: int, *, keep: int, block: int | None = None) -> Tensor:
@@ -179,7 +179,7 @@ def reader_of(denoiser: Denoiser, given: Truths, block: int) -> NetworkReader:
 
 @dataclass
 class _Filling:
-    """The loop under way."""
+    """The state of the loop."""
 
     reader: NetworkReader
     canvas: BlockState

@@ -264,7 +264,7 @@ class PowerDraws:
         self.score_dtype = score_dtype
         """In which the confidence is computed; None is the network's own."""
         self.number_dtype = number_dtype
-        """Of the random order."""
+        """The dtype of the random order's numbers."""
         self.network_dtype = network_dtype
         self.twice = twice
         """Whether a call through a cache draws once more in vain (Fast-dLLM's prefix cache)."""

@@ -56,7 +56,7 @@ class Address(NamedTuple):
     position: Numbers
 
     def at(self, rows: Any) -> Address:
-        """Some of them."""
+        """The addresses of some draws."""
         return Address(*(part[rows] for part in self))
 
 
@@ -366,7 +366,7 @@ class Weights(NamedTuple):
     mask: Floats
 
     def at(self, rows: Any) -> Weights:
-        """Some of them."""
+        """The weights of some draws."""
         return Weights(self.token[rows], self.mask[rows])
 
     @classmethod
@@ -376,7 +376,7 @@ class Weights(NamedTuple):
 
 
 class Addressed(Protocol):
-    """Draws at addresses."""
+    """Categorical draws whose random numbers have addresses."""
 
     def opened(self, where: Address, weights: Weights) -> Truths:
         """Where a token may come out; elsewhere the mask stays, whatever the network says."""

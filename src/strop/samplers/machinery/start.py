@@ -255,12 +255,12 @@ class Start:
 
     @property
     def held(self) -> bool:
-        """Whether anything is given."""
+        """Whether any token is given."""
         return self.canvases is not None
 
     @property
     def width(self) -> int:
-        """The longest response."""
+        """The length of the longest response."""
         return self.open.shape[1] if self.canvases is None else self.canvases.length
 
     def enter(self, slots: Numbers, outputs: Sequence[int] | Numbers) -> None:
@@ -350,7 +350,7 @@ class BatchRun:
     spec: SamplerSpec
     grid: RevealGrid
     outputs: Numbers
-    """Their indices."""
+    """The indices of the outputs."""
     length: int
     on_step: OnStep | None = None
     canvases: Canvases | None = None
@@ -366,7 +366,7 @@ class BatchRun:
 
     @property
     def batch(self) -> int:
-        """How many there are."""
+        """The number of outputs under way."""
         return len(self.outputs)
 
     def start(self) -> Tensor:
