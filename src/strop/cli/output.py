@@ -79,12 +79,12 @@ class Flags:
 
     def error(self, error: StropError) -> StropError:
         """The same error as this verb's user should read it."""
-        told = copy.copy(error)
-        told.what = self.text(error.what)
-        told.where = self._where(error.where)
-        told.expected = None if error.expected is None else self.text(error.expected)
-        told.fix = None if error.fix is None else self._fix(error.fix)
-        return told
+        reworded = copy.copy(error)
+        reworded.what = self.text(error.what)
+        reworded.where = self._where(error.where)
+        reworded.expected = None if error.expected is None else self.text(error.expected)
+        reworded.fix = None if error.fix is None else self._fix(error.fix)
+        return reworded
 
     def text(self, text: str) -> str:
         """A sentence with flags for fields; a field without a flag in plain words."""
@@ -97,22 +97,22 @@ class Flags:
         return self.text(where) if where is not None and named else where
 
     def _fix(self, fix: str) -> str | None:
-        kept = [part for part in fix.split(ALTERNATIVE) if not self._lacks(part)]
-        return self.text(ALTERNATIVE.join(kept)) if kept else None
+        usable = [part for part in fix.split(ALTERNATIVE) if not self._lacks(part)]
+        return self.text(ALTERNATIVE.join(usable)) if usable else None
 
     def _lacks(self, advice: str) -> bool:
-        fields = {found[1] for found in ARGUMENT.finditer(advice)}
+        fields = {match[1] for match in ARGUMENT.finditer(advice)}
         return any(field in self._anywhere and field not in self._flags for field in fields)
 
-    def _argument(self, found: re.Match[str]) -> str:
-        field, value = found[1], found[2]
+    def _argument(self, match: re.Match[str]) -> str:
+        field, value = match[1], match[2]
         if field not in self._anywhere:
-            return found[0]
+            return match[0]
         flag = self._flags.get(field, field.replace("_", " "))
         return flag if value is None else f"{flag} {value}"
 
-    def _owned(self, found: re.Match[str]) -> str:
-        owner, path = found[1], OWNERS[found[1]] + found[2]
+    def _owned(self, match: re.Match[str]) -> str:
+        owner, path = match[1], OWNERS[match[1]] + match[2]
         if "config" in self._flags:  # of a file, or changed on the command line
             changed = any(word.startswith(f"{path}=") for word in self._argv)
             return f"{self._flags['set']} {path}" if changed else path
@@ -157,13 +157,18 @@ def _spelled(parameter: Any, argv: Sequence[str]) -> str:
 def _all_fields() -> set[str]:
     """What any verb may be told, from the stub that lists it: no record is loaded for it."""
     stub = ast.parse(resources.files("strop.verbs").joinpath("calls.pyi").read_text("utf-8"))
-    fields = [field for one in stub.body if isinstance(one, ast.ClassDef) for field in one.body]
+    fields = [
+        field
+        for statement in stub.body
+        if isinstance(statement, ast.ClassDef)
+        for field in statement.body
+    ]
     return {ast.unparse(field.target) for field in fields if isinstance(field, ast.AnnAssign)}
 
 
 def _all_names(command: Any) -> set[str]:
-    mine = {name for parameter in command.params for name in _names(parameter)}
-    return mine.union(*map(_all_names, getattr(command, "commands", {}).values()))
+    names = {name for parameter in command.params for name in _names(parameter)}
+    return names.union(*map(_all_names, getattr(command, "commands", {}).values()))
 
 
 ID = re.compile(r"[0-9a-f]{16}")
@@ -203,20 +208,20 @@ def emit(document: Any) -> None:
 def note(text: str) -> None:
     """Say something to the person at the terminal without touching stdout; warnings in red."""
     red = text.startswith("warning:") and sys.stderr.isatty() and "NO_COLOR" not in os.environ
-    _printed(f"{RED}{harmless(text)}{PLAIN}" if red else harmless(text), sys.stderr)
+    _print_lines(f"{RED}{harmless(text)}{PLAIN}" if red else harmless(text), sys.stderr)
 
 
 def say(text: str) -> None:
     """Lines of the result on stdout."""
-    _printed(harmless(text), sys.stdout)
+    _print_lines(harmless(text), sys.stdout)
 
 
-def _printed(text: str, file: TextIO) -> None:
+def _print_lines(text: str, file: TextIO) -> None:
     """In a terminal lines are folded between words, but not those that hold a command to copy."""
     room = console().width if file.isatty() else 0
     for line in text.split("\n"):
         if 0 < room < len(line) and not line.lstrip().startswith(COMMANDS):
-            _wrapped(line, room, file)
+            _print_wrapped(line, room, file)
         else:
             print(line, file=file)
 
@@ -241,16 +246,16 @@ def fail(error: StropError, as_json: bool) -> int:
 
 def screen() -> bool:
     """Whether a person is at a terminal of a machine on which a browser can be seen."""
-    shown = sys.platform in ("darwin", "win32") or bool(SCREENS & os.environ.keys())
-    return shown and sys.stdout.isatty()
+    graphical = sys.platform in ("darwin", "win32") or bool(SCREENS & os.environ.keys())
+    return graphical and sys.stdout.isatty()
 
 
 def console() -> Console:
     """Where tables go: as wide as the terminal, or as COLUMNS says, or as a usual one."""
     from rich.console import Console
 
-    said = sys.stdout.isatty() or os.environ.get("COLUMNS", "").isdigit()
-    return Console(width=None if said else PIPED)
+    width_known = sys.stdout.isatty() or os.environ.get("COLUMNS", "").isdigit()
+    return Console(width=None if width_known else PIPED)
 
 
 def table(header: list[str], rows: list[list[str]]) -> None:
@@ -279,13 +284,13 @@ def table(header: list[str], rows: list[list[str]]) -> None:
         cells = _lettered(cells, which, notes)
     least = _widths(heads, cells, str.split)
     if not _fits(least, gap, screen.width):
-        _stacked(header, rows, screen.width)
+        _print_stacked(header, rows, screen.width)
         return
-    _wrapped(caption, screen.width)
+    _print_wrapped(caption, screen.width)
     room = screen.width - gap * (len(least) - 1)
-    _grid(heads, cells, _shared_out(least, _widths(heads, cells), room), gap, screen)
+    _grid(heads, cells, _share_widths(least, _widths(heads, cells), room), gap, screen)
     for text, letter in notes.items():
-        _wrapped(f"{letter}  {text}", screen.width)
+        _print_wrapped(f"{letter}  {text}", screen.width)
 
 
 def _fits(widths: list[int], gap: int, room: int) -> bool:
@@ -336,7 +341,7 @@ def _lettered(rows: list[list[str]], which: int, notes: dict[str, str]) -> list[
     ]
 
 
-def _wrapped(text: str, room: int, file: TextIO | None = None) -> None:
+def _print_wrapped(text: str, room: int, file: TextIO | None = None) -> None:
     """A text in lines that break no word, each as far in as the first."""
     inside = text[: len(text) - len(text.lstrip())]
     how: Any = {"break_long_words": False, "break_on_hyphens": False}
@@ -365,12 +370,12 @@ def _widths(
     return [max(cell_len(p) for cell in column for p in [*pieces(cell), ""]) for column in columns]
 
 
-def _shared_out(least: list[int], whole: list[int], room: int) -> list[int]:
+def _share_widths(least: list[int], full: list[int], room: int) -> list[int]:
     """Widths between the two: columns that lack little first, the widest one with what is left."""
     left = room - sum(least)
     widths = list(least)
-    for i in sorted(range(len(least)), key=lambda i: whole[i] - least[i]):
-        more = min(left, whole[i] - least[i])
+    for i in sorted(range(len(least)), key=lambda i: full[i] - least[i]):
+        more = min(left, full[i] - least[i])
         widths[i], left = widths[i] + more, left - more
     return widths
 
@@ -391,7 +396,7 @@ def _grid(
     screen.print(grid)
 
 
-def _stacked(header: list[str], rows: list[list[str]], room: int) -> None:
+def _print_stacked(header: list[str], rows: list[list[str]], room: int) -> None:
     """Every row as lines of `title  value`; only a word that is longer than a line goes over it."""
     margin = max(map(len, header), default=0) + 2
     for number, row in enumerate(rows):
@@ -477,6 +482,6 @@ def _play(part: Frames) -> None:
     pause = min(0.4, SECONDS / len(frames))
     with Live(console=console(), auto_refresh=False) as live:
         for when, text in frames:
-            shown = harmless(f"{when} of {frames[-1][0].split()[-1]}\n\n{text}")
-            live.update(Text(shown), refresh=True)
+            frame = harmless(f"{when} of {frames[-1][0].split()[-1]}\n\n{text}")
+            live.update(Text(frame), refresh=True)
             time.sleep(pause)

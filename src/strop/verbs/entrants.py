@@ -48,16 +48,16 @@ def fingerprints(
     from strop.measure.metric import METRICS  # noqa: F401
     from strop.tasks import TASKS
 
-    found = {
+    facts = {
         "strop": __version__,
-        "files": [_of_place(str(one)) for one in places if one is not None],
+        "files": [_contents_of(str(name)) for name in places if name is not None],
         "plugins": versions(),
         "task": None if task is None else TASKS.find(task, where="`task`").fingerprint,
     }
-    return json.loads(json.dumps({**words, **found}, default=str))
+    return json.loads(json.dumps({**words, **facts}, default=str))
 
 
-def _of_place(name: str) -> Any:
+def _contents_of(name: str) -> Any:
     """What a place holds; of a hub's repository its commit."""
     if name.startswith(assets.EMBEDDED):
         return contents(assets.embedded_path(name))
@@ -70,10 +70,10 @@ def _of_place(name: str) -> Any:
     from strop.checkpoints.hub import config_of
 
     try:
-        found = config_of(repo, revision or None)
+        config = config_of(repo, revision or None)
     except UserError:  # whoever loads it has the words
         return None
-    return None if found is None else found.parent.name
+    return None if config is None else config.parent.name
 
 
 # --------------------------------------------------------------------------------------- entrants
@@ -129,13 +129,13 @@ def answer_tasks(
     # A run per task and protocol: responses of two are never in one curve.
     mode = "" if ask["protocol"] == BASELINE else f"-{ask['protocol']}"
     labels: dict[str, dict[str, str]] = {task: {} for task in tasks}
-    found: dict[str, Results] = {}
+    runs: dict[str, Results] = {}
     with all_parts() as part:
-        for place, source in enumerate(ask.sources):
+        for number, source in enumerate(ask.sources):
             model = load(ask, source)
             for task in tasks:
                 with part():
-                    found[task] = run_task(
+                    runs[task] = run_task(
                         task,
                         model,
                         ask.out / FOLDER / f"{task}{mode}",
@@ -144,17 +144,19 @@ def answer_tasks(
                         limit=ask["limit"],
                         batch_size=ask["batch_size"],
                         unsafe_run=ask["unsafe_run"],
-                        force=bool(ask["force"]) and place == 0,
+                        force=bool(ask["force"]) and number == 0,
                         progress=ask.progress,
                         note=ask.note,
                         engine=ask.engine,
                         **protocol(ask["protocol"], model, task),
                     )
-                    known = found[task].run.entrants
-                    label = next(one.label for one in known if one.checkpoint == model.spec)
+                    entrants = runs[task].run.entrants
+                    label = next(
+                        entrant.label for entrant in entrants if entrant.checkpoint == model.spec
+                    )
                     labels[task][label] = source
             del model
-    return {task: TaskResults(found[task], labels[task]) for task in tasks}
+    return {task: TaskResults(runs[task], labels[task]) for task in tasks}
 
 
 def _ready(ask: Ask, tasks: Sequence[str]) -> None:
@@ -174,12 +176,12 @@ def protocol(name: str, model: Model, task: str) -> dict[str, Any]:
     from strop.records.record import SAMPLERS
     from strop.tasks import TASKS
 
-    known = PROTOCOLS[name].get(model.spec.family)
-    if known is None:  # a server draws by its own rules
+    mode = PROTOCOLS[name].get(model.spec.family)
+    if mode is None:  # a server draws by its own rules
         return {} if model.spec.family == "served" else {"precision": "float32"}
     length = TASKS.find(task, where="`task`").length
     block = min(BLOCK, length)
-    settings = dict(known)
+    settings = dict(mode)
     sampler = settings.pop("sampler")
     if "block_length" in SAMPLERS[sampler].settings:
         settings["block_length"] = block

@@ -81,7 +81,7 @@ def run_folder(name: str) -> str:
 def named_sources(words: Sequence[str]) -> dict[str, str]:
     """Checkpoints as NAME=SOURCE; without any, the public ones. Only the named take part."""
     if not words:
-        return {name: one.source for name, one in MODELS.items()}
+        return {name: contender.source for name, contender in MODELS.items()}
     sources = {}
     for word in words:
         name, _, source = word.partition("=")
@@ -100,8 +100,10 @@ def named_sources(words: Sequence[str]) -> dict[str, str]:
 
 def smoke_sources(out: Path) -> dict[str, str]:
     """The embedded model in every family's layout; both DUO rows are one checkpoint."""
-    made = small_checkpoints(out / CHECKPOINTS)
-    return {name: one.small or made[one.family] for name, one in MODELS.items()}
+    checkpoints = small_checkpoints(out / CHECKPOINTS)
+    return {
+        name: contender.small or checkpoints[contender.family] for name, contender in MODELS.items()
+    }
 
 
 # ---------------------------------------------------------------- the embedded model, dressed
@@ -125,12 +127,12 @@ class Embedded:
 def small_checkpoints(directory: Path) -> dict[str, str]:
     """Write the checkpoints that are not there yet; their paths by family."""
     makers = {
-        name: (one.small, one.layout)
-        for name, one in FAMILIES.items()
-        if one.small is not None and one.layout is not None
+        name: (family.small, family.layout)
+        for name, family in FAMILIES.items()
+        if family.small is not None and family.layout is not None
     }
-    found = {name: directory / name for name in makers}
-    missing = [name for name, path in found.items() if not (path / "config.json").exists()]
+    paths = {name: directory / name for name in makers}
+    missing = [name for name, path in paths.items() if not (path / "config.json").exists()]
     if missing:
         from strop.checkpoints.layout import write_checkpoint
         from strop.disk import write
@@ -140,10 +142,10 @@ def small_checkpoints(directory: Path) -> dict[str, str]:
         for name in missing:
             model, (change, layout) = _embedded(source), makers[name]
             resolve(change)(model)
-            found[name].mkdir(parents=True, exist_ok=True)
-            write(found[name] / "tokenizer.json", tokenizer)
-            write_checkpoint(found[name], resolve(layout)(model.shape), model.tensors, model.beside)
-    return {name: str(path) for name, path in found.items()}
+            paths[name].mkdir(parents=True, exist_ok=True)
+            write(paths[name] / "tokenizer.json", tokenizer)
+            write_checkpoint(paths[name], resolve(layout)(model.shape), model.tensors, model.beside)
+    return {name: str(path) for name, path in paths.items()}
 
 
 def _embedded(source: Path) -> Embedded:
@@ -156,9 +158,9 @@ def _embedded(source: Path) -> Embedded:
         key.removeprefix("backbone."): value.float()
         for key, value in load_file(source / "model.safetensors").items()
     }
-    said = json.loads((source / "config.json").read_bytes())
-    said["length"] = said["model_length"]
-    shape = DiTShape(**{name: said[name] for name in DiTShape.__dataclass_fields__})
+    config = json.loads((source / "config.json").read_bytes())
+    config["length"] = config["model_length"]
+    shape = DiTShape(**{name: config[name] for name in DiTShape.__dataclass_fields__})
     # Freeze the condition at noise zero, the only one that the embedded network has seen.
     weight = tensors["sigma_map.mlp.0.weight"]
     features = torch.zeros(TIME_FEATURES)
