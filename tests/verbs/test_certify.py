@@ -273,5 +273,5 @@ def test_wrong_input_is_refused_in_words(tmp_path: Path) -> None:
     broken.write_text(
         "{id: broken, label: x, kind: table, caption: x, columns: [steps], rows: [[1]]}"
     )
-    with pytest.raises(UserError, match="do not say enough"):
+    with pytest.raises(UserError, match="are incomplete"):
         published(str(broken))

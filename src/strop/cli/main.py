@@ -1,8 +1,8 @@
 """Commands made from records, and every outcome as an exit code.
 
 A verb's record says its flags, its help, and what happens when it is called. Studies, those of
-other packages too, are commands below `strop study`. What was typed behind a flag is read as its
-kind of parameter wants it: `--steps 16,64`.
+other packages too, are commands below `strop study`. The text behind a flag is read by its
+parameter's kind: `--steps 16,64`.
 
 0 done; 1 the user's error (wrong flags included); 2 incomplete, run it again; 3 a check failed.
 """
@@ -181,7 +181,7 @@ def batch(text: str, flag: str) -> int | Literal["auto"]:
         return int(text)
     except ValueError:
         raise UserError(
-            "The batch size is no number.",
+            "The batch size is not a number.",
             where=flag,
             got=text,
             expected="a whole number of at least 1, or auto",
@@ -205,7 +205,7 @@ READERS: dict[Kind, Callable[[Any, str], Any]] = {
 
 
 def register(app: typer.Typer) -> None:
-    """Add `strop study` with a verb per study; those that are verbs of their own are not here."""
+    """Add `strop study` with a verb per study, without those that are verbs themselves."""
     group = typer.Typer(
         no_args_is_help=True, cls=Studies, help="Studies of checkpoints and their samplers."
     )
@@ -216,7 +216,7 @@ def register(app: typer.Typer) -> None:
 
 
 class Studies(TyperGroup):
-    """The studies; those of other packages are loaded when all are listed, or for a new name."""
+    """The studies. Those of other packages are loaded for a list, or for an unknown name."""
 
     def list_commands(self, ctx: Any) -> list[str]:
         """Ours, then those of other packages."""
@@ -224,7 +224,7 @@ class Studies(TyperGroup):
         return super().list_commands(ctx)
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        """One by its name; None where nobody has it."""
+        """A study by its name; None if there is none."""
         if cmd_name not in self.commands:
             self.commands.update(plugged())
         return super().get_command(ctx, cmd_name)
@@ -238,14 +238,14 @@ class Studies(TyperGroup):
 
 
 def plugged() -> dict[str, Any]:
-    """A command for every study of another package; one that cannot have one is left out."""
+    """A command for every study of another package; a study that breaks is left out."""
     commands = {}
     for name, record in sorted(STUDIES.plugins().items()):
         app = typer.Typer(add_completion=False)
         try:
             add(app, record)
             commands[name] = typer.main.get_command(app)
-        except Exception as error:  # what is in the record is somebody else's
+        except Exception as error:  # the record comes from another package
             STUDIES.leave_out(name, one_line(error))
     return commands
 
@@ -282,7 +282,7 @@ def add(app: typer.Typer, record: Verb | VerbGroup) -> None:
 def command(verb: Verb, *, alone: bool = False) -> Callable[..., None]:
     """A function whose signature has the verb's flags, for typer.
 
-    `alone`: the verb of a group, called only where none of the group's is named.
+    `alone`: the group's own verb, called only where no verb of the group is named.
     """
 
     def run(**values: Any) -> None:
@@ -360,7 +360,7 @@ def _run(verb: Verb, typed: dict[str, Any]) -> None:
 
 
 def _note(text: str) -> None:
-    """What the library says on the way, in the words of this verb's flags."""
+    """Print a note of the library with the flags of this verb."""
     output.note(in_flags(text))
 
 
@@ -438,7 +438,7 @@ _TREES: dict[int, tuple[Verb | VerbGroup, Any]] = {}
 def _cached_tree(record: Verb | VerbGroup) -> Any:
     """The tree of a record, made once: in a small command it takes a good part of the time."""
     if id(record) not in _TREES:
-        _TREES[id(record)] = record, _tree(record)  # who is held keeps its id
+        _TREES[id(record)] = record, _tree(record)  # a record that is held keeps its id
     return _TREES[id(record)][1]
 
 
@@ -471,7 +471,7 @@ def run(argv: list[str]) -> int:
             sys.stdout.flush()
             return code
         except BrokenPipeError:
-            # The reader (head, less) has gone: nothing is wrong and nobody is listening.
+            # The reader (head, less) closed the pipe, which is not an error.
             _silence_stdout()
             return 0
         except BaseException as error:
@@ -490,7 +490,7 @@ def _as_strop_error(error: BaseException, verb: Flags) -> StropError | None:
     if isinstance(error, (KeyboardInterrupt, typer.Abort)):
         return INTERRUPTED
     if type(error).__name__ == "PanicException":  # of a library in Rust; its class has no home
-        return UserError("A library has given up.", got=str(error).splitlines()[0][:200])
+        return UserError("A library crashed.", got=str(error).splitlines()[0][:200])
     if out_of_memory(error):
         return verb.error(_memory(error))
     if isinstance(error, ModuleNotFoundError):
@@ -502,7 +502,7 @@ def _as_strop_error(error: BaseException, verb: Flags) -> StropError | None:
 
 
 def _invoke(command: Any, argv: list[str]) -> int:
-    """What typer's own `main` does, without its opinions on interrupts and closed pipes."""
+    """Like typer's `main`, but interrupts and closed pipes reach the caller."""
     if COMPLETION in os.environ:  # the shell asks for words, by typer's protocol
         command._main_shell_completion({}, "strop", COMPLETION)
     try:
@@ -525,7 +525,7 @@ def _accept_any_text() -> None:
 
 
 def _silence_stdout() -> None:
-    """Let the interpreter's own last flush go nowhere."""
+    """Point stdout at the null device, so that the interpreter's last flush cannot fail."""
     try:
         descriptor = sys.stdout.fileno()
     except (OSError, ValueError):

@@ -2,10 +2,10 @@
 
 With `--json` stdout carries exactly one JSON document, also when the command fails.
 
-Messages come in the words of who typed the command. The library names fields: with their owner
+Messages use the flags of the command that was typed. The library names fields: with their owner
 (`SamplerSpec.steps`), or, in backquotes, arguments and what to set them to (`out`, `weights=raw`).
 Here they become the flags that the invoked verb has. A piece of advice that needs a flag which the
-verb lacks is left out; alternatives are told apart by ", or ".
+verb lacks is left out; alternatives are separated by ", or ".
 """
 
 from __future__ import annotations
@@ -126,7 +126,7 @@ _verb: ContextVar[Flags | None] = ContextVar("verb", default=None)
 
 @contextmanager
 def speaking(root: Any, argv: Sequence[str]) -> Iterator[Flags]:
-    """Let everything that is told inside name the flags of the verb that `argv` invokes."""
+    """Inside, messages name the flags of the verb that `argv` invokes."""
     verb = Flags(root, argv)
     token = _verb.set(verb)
     try:
@@ -155,7 +155,7 @@ def _spelled(parameter: Any, argv: Sequence[str]) -> str:
 
 
 def _all_fields() -> set[str]:
-    """What any verb may be told, from the stub that lists it: no record is loaded for it."""
+    """Arguments of all verbs, from the stub that lists them: no record is loaded."""
     stub = ast.parse(resources.files("strop.verbs").joinpath("calls.pyi").read_text("utf-8"))
     fields = [
         field
@@ -200,7 +200,7 @@ QUIET_FLAG = typer.Option(
 
 
 def emit(document: Any) -> None:
-    """Print the result of a `--json` call; a NaN here would be a bug, and is one loudly."""
+    """Print the result of a `--json` call; a NaN here is a bug and raises."""
     json.dump(document, sys.stdout, indent=2, allow_nan=False, default=jsonable)
     sys.stdout.write("\n")
 
@@ -228,7 +228,7 @@ def _print_lines(text: str, file: TextIO) -> None:
 
 @contextmanager
 def warnings_noted() -> Iterator[None]:
-    """Tell the library's warnings as notes, without the line of code that they come from."""
+    """Print the library's warnings as notes, without the line of code that they come from."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", UserWarning)
         yield
@@ -251,7 +251,7 @@ def screen() -> bool:
 
 
 def console() -> Console:
-    """Where tables go: as wide as the terminal, or as COLUMNS says, or as a usual one."""
+    """Where tables go: as wide as the terminal, as COLUMNS says, or `PIPED` columns."""
     from rich.console import Console
 
     width_known = sys.stdout.isatty() or os.environ.get("COLUMNS", "").isdigit()
@@ -350,7 +350,7 @@ def _print_wrapped(text: str, room: int, file: TextIO | None = None) -> None:
 
 
 def _with_short_ids(rows: list[list[str]]) -> list[list[str]]:
-    """Ids by their beginning, which every verb takes for the whole, as long as it tells them apart.
+    """Ids by their beginning, which every verb takes for the whole id, if they stay different.
 
     Words of sixteen hexadecimal digits are ids; see `strop.spec.Spec.id`.
     """

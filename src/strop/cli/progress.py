@@ -26,7 +26,7 @@ def _work(cell: CellSpec | None, what: str) -> int:
 
 
 class _Stage:
-    """How far one call has come: which of its cells is at work, and how much work is left."""
+    """How far one call has come: its current cell, and how much work is left."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -96,7 +96,7 @@ class _Stage:
 
 
 class Bar:
-    """Two rich bars: all cells of a call, and the one at work. What is finished is gone."""
+    """Two rich bars: all cells of a call, and the current one. Finished bars disappear."""
 
     def __init__(self) -> None:
         from rich.console import Console
@@ -124,7 +124,7 @@ class Bar:
         self._stage.expect(cells, what)
 
     def start(self, cell: CellSpec | None, total: int, done: int, what: str = "") -> None:
-        """Open the bar of one cell in the place of the last one."""
+        """Open the bar of one cell, in place of the previous one."""
         self._progress.start()
         self._stage.start(cell, total, done, what)
         self._progress.reset(
@@ -159,7 +159,7 @@ class Bar:
 
 
 class _Open:
-    """What has nothing to close."""
+    """A context with nothing to close."""
 
     def __enter__(self) -> Self:
         return self
@@ -202,7 +202,7 @@ class Quiet(_Open, Silent):
 
 
 def reporter(*, quiet: bool = False) -> Bar | Lines | Quiet:
-    """The one that suits where stderr goes."""
+    """Bars if stderr is a terminal, else lines."""
     if quiet:
         return Quiet()
     return Bar() if sys.stderr.isatty() else Lines()
@@ -276,7 +276,7 @@ def _duration(seconds: float) -> str:
 
 @contextmanager
 def share(name: str, total: int) -> Iterator[Callable[[int], None]]:
-    """A function that is told how much more is done; what is soon done says nothing."""
+    """A function to call with how much more is done; it prints a line a minute."""
     begun = time.monotonic()
     done, last_line = 0, begun
 
@@ -293,7 +293,7 @@ def share(name: str, total: int) -> Iterator[Callable[[int], None]]:
 
 @contextmanager
 def questions(name: str, total: int) -> Iterator[Callable[[str], None]]:
-    """A function that is told the outcome of each question."""
+    """A function to call with the outcome of each question."""
     if not sys.stderr.isatty():
         yield _question_lines(name, total)
         return
@@ -346,7 +346,7 @@ def _reasons(failed: Counter[str]) -> str:
 
 
 class Terminal:
-    """Progress of everything that is not drawn or scored cell by cell."""
+    """Progress of work that is not drawn or scored cell by cell."""
 
     def training(self) -> TrainingBar | TrainingLines:
         """Of a training run."""

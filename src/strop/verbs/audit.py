@@ -2,9 +2,9 @@
 
 1. Draw and score every cell of the table: budgets by operating points, one seed.
 2. Choose by the rules of `select`; write the choices and their hash.
-3. Draw the standard sampler and the choices anew, under another seed, and report the gain there:
-   fresh outputs know nothing of the search. They are held against the guard again. A second
-   evaluator may score them too.
+3. Draw the standard sampler and the choices anew, under another seed, and report the gain on these
+   fresh outputs, which the search did not see. The guard checks them again, and a second evaluator
+   may score them too.
 4. Write the chosen samplers as YAML that `strop sample --spec` reads.
 
 The standard is the family's own sampler and finish at temperature 1, in float64, with all tokens.
@@ -321,7 +321,7 @@ def _counts(ask: Ask) -> dict[int, tuple[int, int]]:
         counts = ask[name] if ask[name] is not None else ask["n"]
         if len(counts) not in (1, len(steps)):
             raise UserError(
-                f"`{name}` has another number of entries than there are budgets.",
+                f"`{name}` does not have one entry for each budget.",
                 where=f"`{name}`",
                 got=", ".join(map(str, counts)),
                 expected=f"a whole number of at least 1, or {len(steps)} of them, one per number "
@@ -340,7 +340,7 @@ def _later(ask: Ask) -> str:
 
 
 def _points(ask: Ask, family: str) -> Any:
-    """The axes' combinations, the standard first; what is left out is said."""
+    """Combinations of the axes, the standard first; and what was left out, in words."""
     usual = {"temperature": sorted(points.TEMPERATURES, reverse=True) if ask["grid"] else RATES}
     combinations, left_out = points.points(family, ask["sampler"], ask["axis"] or {}, usual)
     return list(dict.fromkeys((points.standard(family, ask["axis"]), *combinations))), left_out

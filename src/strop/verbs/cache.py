@@ -49,7 +49,7 @@ RANDOM = "a random LLaDA"
 RANDOM_NOTE = (
     f"Nobody trained this model ({RANDOM} of {LAYERS} layers): its laws are broad, and no answer "
     "is right or wrong. It shows that the measurement works and how many positions a cache saves, "
-    "not how far off it is on a model that is of use."
+    "not how far off a cache is on a trained model."
 )
 LAW_NOTE = (
     "KL(uncached || cached) of the network's untempered law per open position, in nats, on the "
@@ -110,7 +110,7 @@ def random_llada(directory: Path, *, seed: int = 0, family: str = "llada") -> Pa
     return directory
 
 
-# ---------------------------------------------------------------- what is asked
+# ---------------------------------------------------------------- model, prompts, settings
 
 
 def _model(ask: Ask, folder: str) -> Denoiser:
@@ -187,7 +187,7 @@ def _points(ask: Ask, family: str) -> Sequence[OperatingPoint]:
     return points(family, name, axes, {"temperature": ask["temperature"]})[0]
 
 
-# ---------------------------------------------------------------- what is measured
+# ---------------------------------------------------------------- measuring
 
 
 def _run(ask: Ask) -> Result:
@@ -309,7 +309,7 @@ def _join_batches(
 
 
 def grader_of(ask: Ask, model: Denoiser) -> Grader | None:
-    """Who says which outputs are right; None without a task."""
+    """What decides which outputs are right; None without a task."""
     if ask["task"] is None:
         return None
     from strop.tasks import TASKS, ready
@@ -327,7 +327,7 @@ def right_answers(grader: Grader, model: Denoiser, ids: NDArray) -> NDArray[np.f
     codec: Any = model.codec
     texts = [codec.decode(row.tolist(), mask_id=model.mask_id) for row in ids]
     graded = grader.columns(np.arange(len(ids)), texts, ids)
-    right = np.zeros(len(ids))  # a verdict that was lost is none for the answer
+    right = np.zeros(len(ids))  # a lost verdict does not count as right
     right[graded["index"]] = graded[f"{PASSED}{grader.task.filters[0].name}"]
     return right
 
@@ -340,7 +340,7 @@ def accuracies(
     return {"gain": None, **intervals(means)}
 
 
-# ---------------------------------------------------------------- what is told
+# ---------------------------------------------------------------- tables and figure
 
 
 def _summaries(tables: Mapping[str, pa.Table]) -> list[dict[str, Any]]:

@@ -2,7 +2,7 @@
 
 Cells whose numbers were printed are drawn with fresh seeds and scored by the stated evaluator.
 Every number then agrees, differs (beyond the noise of both sides, all numbers at one level
-together), or cannot be told: few outputs must not pass for agreement.
+together), or `cannot tell`: too few outputs must not pass for agreement.
 """
 
 from __future__ import annotations
@@ -91,12 +91,12 @@ def published(name: str) -> list[Published]:
     if source not in labels:
         cards = sorted(EMBEDDED + path.stem for path in FOLDER.glob("*.yaml"))
         raise UserError(
-            "No numbers of this checkpoint are published here.",
+            "No published numbers of this checkpoint are known.",
             where="`published`",
             got=name,
             expected=f"one of {', '.join([*labels, *cards])}, or a file of numbers "
             "(docs/models.md)",
-            fix="say `published=NAME` for whose numbers they should be",
+            fix="use `published=NAME` to say whose numbers to compare with",
         )
     tables = [(paper.table("cross-model"), {"model": labels[source]})]
     if source == paper.PUBLIC:
@@ -125,7 +125,7 @@ def _card(table: paper.PaperTable) -> Published:
     lacking += [k for k in (*CELL, *NUMBERS) if k not in table.columns]
     if lacking:
         raise UserError(
-            "The published numbers do not say enough.",
+            "The published numbers are incomplete.",
             where=table.id,
             got=f"no {', '.join(lacking)}",
             expected="settings: checkpoint, evaluator, outputs; columns: "
@@ -133,7 +133,7 @@ def _card(table: paper.PaperTable) -> Published:
         )
     if wrong := next(_unusable(table), None):
         raise UserError(
-            "The published numbers cannot be compared with.",
+            "The published numbers cannot be used in a comparison.",
             where=table.id,
             got=wrong,
             expected="rows of perplexities from 1 and entropies from 0, each cell once, errors "
@@ -155,7 +155,7 @@ def _card(table: paper.PaperTable) -> Published:
 
 
 def _unusable(table: paper.PaperTable) -> Iterator[str]:
-    """What on a card is no number or name of its kind."""
+    """Entries of a card that are not valid numbers or names."""
     for name, kind in CARD_FIELDS.items():
         value = table.settings.get(name)
         unlike = type(value) is not kind or not value or (kind is int and value < 0)
@@ -173,8 +173,8 @@ def _unusable(table: paper.PaperTable) -> Iterator[str]:
 
 
 def _published_numbers(ask: Ask) -> Published:
-    """Whose numbers, under which evaluator; another evaluator than any that is stated is a fault
-    that the numbers must show, not a refusal."""
+    """Whose numbers, under which evaluator; an evaluator that nobody published under is not
+    refused: the numbers show the difference."""
     entries = published(ask["published"] or ask.sources[0])
     return next((entry for entry in entries if entry.evaluator == ask["evaluator"]), entries[0])
 
@@ -238,7 +238,7 @@ def _run(ask: Ask) -> Result:
 
 
 def _gap(name: str, measured: Interval, printed: Mapping[str, Any]) -> Gap | None:
-    """Measured minus published; a card has its errors and all digits, a paper its outputs."""
+    """Measured minus published; a card has errors and all digits, a paper its outputs."""
     error = printed.get(f"{name}_error")
     rounding = NUMBERS[name] if error is None else 0.0
     log = name == "perplexity"
@@ -265,7 +265,7 @@ def _judged(rows: Sequence[Mapping[str, Any]], gaps: Sequence[Gap | None]) -> li
 
 
 def _files(printed: Published, model: Any, ask: Ask) -> list[dict[str, Any]]:
-    """What the files are against what they should be; exact, so no noise enters."""
+    """The files compared with what is published; exact, without noise."""
     network = getattr(model, "network", None)
     size = None if network is None else sum(p.numel() for p in network.parameters())
     evaluator = ask.evaluator.spec
@@ -318,7 +318,7 @@ def _answer(
         entry for entry in published(ask["published"] or ask.sources[0]) if entry is not printed
     ]
     unasked = [
-        f"numbers under {entry.evaluator} were not asked for: say `evaluator={entry.evaluator}`"
+        f"numbers under {entry.evaluator} are published too: use `evaluator={entry.evaluator}`"
         for entry in other
         if entry.evaluator != printed.evaluator
     ]
@@ -329,7 +329,9 @@ def _answer(
         "size": SIZE,
     }
     fix = f"send {quoted(ask.out)}/result.json back; the page: {report_command(ask.out)}"
-    error = CheckFailed("It is not what was published.", got="; ".join(wrong), fix=fix)
+    error = CheckFailed(
+        "The checkpoint differs from what was published.", got="; ".join(wrong), fix=fix
+    )
     others = any(row["elsewhere"] is not None for row in rows)
     return Result(
         ask.said(published=printed.source),
@@ -341,13 +343,13 @@ def _answer(
     )
 
 
-_WORDS = {"agrees": "agree", "differs": "differ", "cannot tell": "cannot be told"}
+_WORDS = {"agrees": "agree", "differs": "differ", "cannot tell": "are undecided"}
 NOTES = (
     "A gap is measured minus published in nats; its noise is that of both sides, the published one "
     "from its number of outputs where no error is printed. p is Holm's over all numbers; `differs` "
     f"below {1 - LEVEL:.2g}.",
     f"A number agrees only where a gap of {SIZE:g} nats (10% of a perplexity) would be found four "
-    "times out of five; with fewer outputs nothing can be told.",
+    "times out of five; with fewer outputs the verdict is `cannot tell`.",
 )
 
 STUDY = Study(

@@ -1,7 +1,7 @@
 """Proposition 1, live: a generator that repeats two outputs fools every per-output score.
 
 The control takes the pair of outputs with the lowest perplexity among all pairs whose mean entropy
-is at least that of the honest pool, and repeats it. So both per-output scores applaud, by
+is at least that of the honest pool, and repeats it. So both per-output scores prefer it by
 construction. A judge that reads eight outputs at once sees two texts four times each: GED is at
 most 10/3.
 """

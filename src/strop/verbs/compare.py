@@ -92,7 +92,7 @@ def _check_names(a: str, b: str) -> None:
 
 
 def _sides_of(ask: Ask) -> tuple[Named, Named]:
-    # A smoke run without sides of its own sets one checkpoint against itself.
+    # A smoke run without sides compares one checkpoint with itself.
     alone = ask.smoke and ask.sources == SIDES
     usual = {"a": SMOKE if alone else (), "b": ()}
     sides = [
@@ -117,7 +117,7 @@ def _run(ask: Ask) -> Result:
             _space(side, number)
     budgets = tuple(ask["steps"])
     if all(not side.named.tunable or is_causal(side) for side in sides):
-        budgets = budgets[:1]  # nobody has another one
+        budgets = budgets[:1]  # no side has a second budget
     level = Level(look_number(ask, sides, budgets), len(budgets))
     bases = {
         number: [
@@ -181,7 +181,7 @@ class _Base:
 
     steps: int
     published: SamplerSpec | None
-    """None of a pool that is there."""
+    """None for a pool that exists already."""
     search: Tuned | None = None
 
 

@@ -34,8 +34,8 @@ if TYPE_CHECKING:
 
 NAME, JUDGED, PROFILE = "conditional", "groupeval", "task-v1"
 RUBRIC = (
-    "The rubric is strop's own wording of task-v1, not the paper's: cGEQ of the two are not one "
-    "scale, and neither is the GEQ of texts without a task. Apparent success is one of the graded "
+    "The rubric is strop's own wording of task-v1, not the paper's: the two cGEQ are on different "
+    "scales, and so is the GEQ of texts without a task. Apparent success is one of the graded "
     "dimensions, so this checks a criterion and proves no preference."
 )
 INTERVALS = (
@@ -44,16 +44,16 @@ INTERVALS = (
 )
 OFFLINE = (
     "The offline judge counts words, numbers and loops; it cannot check an answer and grades every "
-    "response's success alike. AUROC near chance, or below, is what to expect of it."
+    "response's success alike. Expect an AUROC near chance, or below."
 )
 SMALL = (
-    "The small models answer strop's own sums in a few signs, and the judge counts: this shows the "
-    "way from the task to the table, and nothing of the paper's judge or models."
+    "The small models answer strop's own sums in a few signs, and the judge counts: this shows how "
+    "the study works, and says nothing about the paper's judge or models."
 )
 
 
 SPECIAL = re.compile(r"<\|[^<>|\s]{1,40}\|>")
-"""Tokens such as <|startoftext|> that a tokenizer writes out; a judge has no use for them."""
+"""Tokens such as <|startoftext|> that a tokenizer writes out; they are not shown to a judge."""
 
 
 # ---------------------------------------------------------------- answers of task runs
@@ -81,7 +81,7 @@ class Answers:
 
 
 def paired(first: Answers, second: Answers) -> tuple[Answers, Answers]:
-    """The two, if they answer the same problems."""
+    """The two sides, if they answer the same problems."""
     if (first.task, first.fingerprint) != (second.task, second.fingerprint):
         raise UserError(
             "The two runs are of different tasks."
@@ -203,7 +203,7 @@ def answers_of(results: Results, label: str, filter: str | None = None) -> Answe
             f"The task run has greedy answers of {label} by several samplers.",
             where=path,
             got=", ".join(setting.sampler.name for setting in greedy),
-            fix="run the one that is meant into a directory of its own",
+            fix="run the sampler you want into its own directory",
         )
     grades = greedy[0].grades[0]
     planned = Run.open(results.run.run_of(label).path).wanted()[grades.cell.id]
@@ -217,7 +217,7 @@ def answers_of(results: Results, label: str, filter: str | None = None) -> Answe
         )
     answered = grades.answered()
     lacking = sum(answer.answers[name] is None for answer in answered)
-    note = f"{lacking} answers of {label} have no program in them: judged as they came"
+    note = f"{lacking} answers of {label} contain no program: judged unchanged"
     return Answers(
         label,
         task.name,
@@ -265,7 +265,7 @@ def judged(pair: tuple[Answers, Answers], out: Path, *, seed: int) -> dict[str, 
 def judge_scores(
     pair: tuple[Answers, Answers], judge: str, judgments: Judgments, *, seed: int
 ) -> dict[str, Any]:
-    """Everything that is said of one judge and one task."""
+    """The scores of one judge on one task."""
     from strop.groupeval import conditional, label
 
     labels = {
@@ -275,7 +275,7 @@ def judge_scores(
     return {"judge": judge, "task": pair[0].task, "conditions": len(pair[0].items), **scores}
 
 
-# ---------------------------------------------------------------- what is told
+# ---------------------------------------------------------------- tables
 
 COLUMNS = (
     Column("judge"),
@@ -376,7 +376,7 @@ def _run(ask: Ask) -> Result:
             if scores["n_prompts"] < scores["conditions"]:
                 notes.append(
                     f"{judge} has judged {scores['n_prompts']} of {scores['conditions']} "
-                    f"conditions of {task}: its numbers are about those"
+                    f"conditions of {task}: its numbers cover only those"
                 )
         notes += [note for side in pair for note in side.notes]
     first, second = (side.name for side in next(iter(pairs.values())))
@@ -406,7 +406,7 @@ def _next(ask: Ask) -> str:
 
 
 def _check(ask: Ask) -> None:
-    """Runs are read before anything is written: what does not fit is told at once."""
+    """Read the runs before anything is written, so that errors come at once."""
     from strop.tasks import TASKS
 
     sides = sides_of_runs(ask.sources, ask["filter"])
@@ -426,7 +426,7 @@ def _check(ask: Ask) -> None:
 
 
 def _beside(result: Result, *_: Any) -> Table:
-    """Counts of the check stand in one row; what a judge said stands in a row of that judge."""
+    """Counts of the check share a row; what a judge measured has a row of that judge."""
     rows: dict[tuple[str, str, str], dict[str, Any]] = {}
 
     def tell(side: str, task: str, judge: str, values: Mapping[str, Any]) -> None:
@@ -490,7 +490,7 @@ STUDY = Study(
     parameters=(
         Parameter(
             "task",
-            "Which the checkpoints answer.",
+            "The tasks that the checkpoints answer.",
             kind="words",
             smoke=("sums",),
             shown="gsm8k,humaneval",

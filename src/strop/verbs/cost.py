@@ -154,9 +154,9 @@ def _specs(
 def with_noise(
     specs: Sequence[tuple[str, SamplerSpec]], device: str
 ) -> tuple[list[tuple[str, SamplerSpec]], tuple[str, ...]]:
-    """Dense draws on the device that the network is on, as the public code's do; and a word on it.
+    """Dense draws on the device that the network is on, as the public code does; and a note on it.
 
-    A copy of a CPU's numbers at every step would be the cost of a comparison, not of the algorithm.
+    Copying numbers from the CPU at every step would not be a cost of the algorithm.
     """
     if device == "cpu" or all(spec.implementation != "dense" for _, spec in specs):
         return list(specs), ()
@@ -170,7 +170,7 @@ def with_noise(
 
 
 def _row(ask: Ask, setting: str, cell: CostCell, device: str) -> dict[str, Any]:
-    """One line; what does not fit is a finding too, and the other cells are still worth it."""
+    """One line; a cell that does not fit is a finding too, and the others are still measured."""
     spec = cell.sampler
     row = {
         "implementation": spec.implementation,
@@ -274,7 +274,7 @@ PANELS = (
 
 
 def _draw(result: Result) -> Figure:
-    """Colour: the setting; line: dense or fast. What was not measured is not there."""
+    """Colour: the setting; line: dense or fast. Panels without a measurement are left out."""
     from strop.figures import IMPLEMENTATIONS as LOOKS
     from strop.figures import PALETTE, grouped, legend_below, log_y, panels, steps_axis
 

@@ -1,14 +1,13 @@
-"""MDLM among its successors: every family by its own sampler, under one protocol.
+"""MDLM among its successors, and the paper's first figure.
 
-Seven rows by the number of updates, and a causal model as the reference that has no such number.
-Updates are not network calls, so rows are not matched in compute; each family ends by its own
-convention, which the result names.
+`cross-model` samples every family by its own sampler under one protocol: seven rows by the number
+of updates, and a causal model as the reference without such a number. Updates are not network
+calls, so rows are not matched in compute. Each family ends by its own convention, which the result
+names.
 
-The paper's first figure: three findings, three panels, one command.
-
-(a) The sharpened baseline among its successors. (b) Judged quality and diversity of the same pools
-against their token entropy. (c) The loss that sharpening worsens against the samples it improves.
-Each panel is a study of its own, in a directory inside this one's.
+`overview` draws the figure's three panels, each a study in a directory inside this one's: (a) the
+sharpened baseline among its successors; (b) judged quality and diversity of the same pools against
+their token entropy; (c) the loss that sharpening worsens against the samples that it improves.
 """
 
 from __future__ import annotations
@@ -252,7 +251,7 @@ def _three_findings(result: Result) -> Figure:
 def _judged_on(axes: Axes, rows: Sequence[Mapping[str, Any]]) -> None:
     """From standard (open) to sharpened (filled): scores upwards, token entropy across.
 
-    Of one judge, since judges are no one scale: a language model if there is one.
+    Of one judge, since judges have different scales: a language model if there is one.
     """
     from strop.figures import BLUE, GREEN
 

@@ -60,7 +60,7 @@ class DecoderCurve:
     """Whether it is for models that were trained in blocks or canvases, whose length it keeps."""
 
     def settings_at(self, value: float, length: int) -> tuple[int, dict[str, Any]]:
-        """Steps and settings at one place of the dial, for responses of some length."""
+        """Steps and settings at one value of the dial, for responses of some length."""
         settings = dict(self.settings)
         if "block_length" in SAMPLERS[self.sampler].settings:
             settings["block_length"] = max(1, -(-length // BLOCKS)) if self.blocks else 0
@@ -121,7 +121,7 @@ class _DialPoint:
         return f"{self.curve.title}, {self.row()['said']}"
 
     def row(self) -> dict[str, Any]:
-        """Where it is, for the table."""
+        """Its columns in the table."""
         dial, value = self.curve.dial, self.value
         words = f"{dial.replace('_', ' ')} {value:g}"
         if dial == STEPS:
@@ -157,7 +157,7 @@ def _run(ask: Ask) -> Result:
         raise UserError(
             "A causal model has one order and one token per call.",
             where=checkpoint,
-            expected="a model that fills in masks; a causal one is the second",
+            expected="a model that fills in masks; the causal control comes second",
         )
     task = TASKS.find(ask["task"], where="`task`")
     length = ask["length"] or task.length
@@ -187,7 +187,7 @@ def _run(ask: Ask) -> Result:
 def _answer(
     ask: Ask, model: Model, length: int, point: _DialPoint | None, *, anew: bool = False
 ) -> None:
-    """Let a model answer the problems greedily, at one place of a decoder's dial."""
+    """Let a model answer the problems greedily, at one value of a decoder's dial."""
     from strop.tasks import run_task
 
     how: dict[str, Any] = {"temperatures": (0.0,)}
@@ -211,7 +211,7 @@ def _answer(
 
 
 def _setting(settings: Iterable[TaskSetting], point: _DialPoint) -> TaskSetting:
-    """What was answered at one place."""
+    """The answers at one value of a dial."""
     for setting in settings:
         spec = setting.sampler
         same = (spec.name, spec.steps) == (point.curve.sampler, point.steps)

@@ -97,7 +97,7 @@ def _gpu() -> Result:
     device = "no CUDA here: a pretend device" if measured["pretend"] else measured["device"]
     faults = measured["faults"]
     return Result(
-        parts=(device, grid(names, rows), *(faults or ["as it should be"])),
+        parts=(device, grid(names, rows), *(faults or ["everything works as expected"])),
         json=measured,
         incomplete=bool(faults),
         next="strop doctor --gpu --json > gpu.json",
@@ -139,7 +139,7 @@ def _plugins() -> dict[str, Any]:
     for name, record in STUDIES.plugins().items():
         try:
             _ = record.takes  # what its command is made from
-        except Exception as error:  # what is in the record is somebody else's
+        except Exception as error:  # the record comes from another package
             STUDIES.leave_out(name, one_line(error))
     return {
         "plugins": [asdict(plugin) for plugin in plugins()],
@@ -166,7 +166,7 @@ def _devices() -> dict[str, Any]:
         return {"cuda": [], "threads": None, "summary": "no torch, so no models can be loaded"}
     try:
         import torch
-    except Exception as error:  # the one verb that must survive a broken installation
+    except Exception as error:  # doctor must survive a broken installation
         summary = f"torch is installed but cannot be loaded: {error}"
         return {"cuda": [], "threads": None, "summary": summary}
 

@@ -1,9 +1,8 @@
 """`dry_run`: what a verb would draw, and how long that would take here. Nothing is kept.
 
-The verb runs in an empty folder that is removed. Its draws are noted instead of made, and it stops
-there as a shard stops that leaves the rest to others: verbs whose draws do not depend on each other
-come to all of them, a search comes to its first round. What is measured in blocks (losses, caches)
-is counted and tried block by block instead.
+The verb runs in an empty folder that is removed afterwards. Its draws are recorded instead of made.
+A verb whose draws do not depend on each other is counted in full; a search stops after its first
+round. What is measured in blocks (losses, caches) is counted and timed block by block.
 """
 
 from __future__ import annotations
@@ -59,7 +58,7 @@ def dry_run(ask: Ask) -> Result:
         return _in_blocks(ask, blocks)
     if not planned:
         raise UserError(
-            "Nothing would be drawn: what was asked for reads outputs that are there.",
+            "Nothing would be drawn: the command reads outputs that exist already.",
             where="`dry_run`",
             fix="leave `dry_run` out",
         )
@@ -110,8 +109,8 @@ def _requests(ask: Ask, planned: list[Planned]) -> Result:
     rows = [row for draw in planned for row in _rows(draw, 0.0)]
     facts = {name: sum(row[name] for row in rows) for name in ("cells", "outputs", "calls")}
     answer = (
-        f"Drawing makes {facts['outputs']:,} requests for {facts['cells']:,} cells; how long that "
-        "takes only the server knows. Nothing was asked yet."
+        f"Drawing makes {facts['outputs']:,} requests for {facts['cells']:,} cells; only the "
+        "server knows how long they take. Nothing was requested yet."
     )
     columns = [column for column in COLUMNS if column.name not in ("implementation", "time")]
     notes = () if ask.verb.later is None else (ask.verb.later(ask),)
@@ -120,7 +119,7 @@ def _requests(ask: Ask, planned: list[Planned]) -> Result:
 
 
 def _check_directory(ask: Ask) -> None:
-    """Say now what the verb would say of its directory, before the time is spent."""
+    """Refuse an unsuitable directory now, as the verb itself would later."""
     from strop.store import Folder
 
     if ask.out.is_file():

@@ -1,12 +1,11 @@
-"""Checkpoints at tasks, as the studies let them answer: Fast-dLLM's modes, and who takes part.
+"""Checkpoints that answer tasks for the studies, and what a finished answer depends on.
 
-The runs lie in OUT/tasks and are what `strop task run` makes: `strop task score`, `strop show` and
-`strop study conditional` read them.
+The runs lie in OUT/tasks and are those of `strop task run`: `strop task score`, `strop show` and
+`strop study conditional` read them. Fast-dLLM's modes are protocols here.
 
-What "the same command" means for a finished answer: the same words, and the same fingerprints.
-
-Files count by what they hold, wherever they lie and whatever their times say; repositories of the
-hub by their commit; plug-ins by their versions; a task by its problems and rules.
+A finished answer stands for the same command: the same words and the same fingerprints. The
+fingerprint of a file is its content, of a repository of the hub its commit, of a plug-in its
+version, of a task its problems and rules.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ if TYPE_CHECKING:
     from strop.tasks import Results
 
 
-# ------------------------------------------------------------------------------------------- same
+# ----------------------------------------------------------------------------------- fingerprints
 
 
 def fingerprints(
@@ -58,7 +57,7 @@ def fingerprints(
 
 
 def _contents_of(name: str) -> Any:
-    """What a place holds; of a hub's repository its commit."""
+    """The content of a file or directory; of a repository of the hub its commit."""
     if name.startswith(assets.EMBEDDED):
         return contents(assets.embedded_path(name))
     path = Path(name).expanduser()
@@ -71,7 +70,7 @@ def _contents_of(name: str) -> Any:
 
     try:
         config = config_of(repo, revision or None)
-    except UserError:  # whoever loads it has the words
+    except UserError:  # loading it gives the message
         return None
     return None if config is None else config.parent.name
 
@@ -112,7 +111,7 @@ MODES = {
 
 @dataclass(frozen=True)
 class TaskResults:
-    """What one task's run holds, and whose it is."""
+    """The results of one task's run, and whose they are."""
 
     results: Results
     labels: Mapping[str, str]
@@ -202,4 +201,4 @@ TASK_PARAMETERS = (
     *parameters.ANSWERED,
     *parameters.SERVER,
 )
-"""What whoever lets checkpoints answer tasks takes."""
+"""Parameters of studies that let checkpoints answer tasks."""

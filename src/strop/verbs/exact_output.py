@@ -122,7 +122,7 @@ def saved_pools(study: Path, counts: Sequence[int]) -> Pools:
                     where=where,
                     got=f"nothing at {m} steps under {point}",
                     expected="both settings at every budget of both generators",
-                    fix="choose `steps` that are there, or leave `pools` out to draw them",
+                    fix="choose `steps` that were saved, or leave `pools` out to draw them",
                 )
             pools[CellKey(m, name, generator)] = drawn[m, point]
     return pools
@@ -134,7 +134,7 @@ def saved_pools(study: Path, counts: Sequence[int]) -> Pools:
 def _check(ask: Ask) -> None:
     if ask["pools"] is not None and ask.sources:
         raise UserError(
-            "Saved pools bring their own models.",
+            "Saved pools have their own models.",
             where="`pools`",
             got=", ".join(ask.sources),
             fix="leave out `pools`, or the models",
@@ -143,7 +143,7 @@ def _check(ask: Ask) -> None:
         points.check_groups(ask)
         if len(named := named_sources(ask.sources or NAMED)) != len(NAMES):
             got, expected = ", ".join(named), "two, as NAME=SOURCE"
-            raise UserError("The comparison is of two generators.", got=got, expected=expected)
+            raise UserError("The comparison needs two generators.", got=got, expected=expected)
 
 
 def _run(ask: Ask) -> Result:

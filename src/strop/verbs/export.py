@@ -71,7 +71,7 @@ def _written(ask: Ask, folder: Path, result: Result, study: str = "") -> Result:
 
 
 def exported(table: Table, kind: str) -> bytes:
-    """One table in one format; where it is for readers, with its title and what intervals are."""
+    """One table in one format; those for readers name the level of its intervals."""
     if kind == "csv":
         return table.csv()
     if kind == "parquet":

@@ -1,7 +1,7 @@
 """The checkpoints of the studies across families: public ones, and small ones to run anywhere.
 
 The small ones are `embedded:tales` in the other families' public layouts, changed only so that each
-family's sampler gets what it reads:
+family's sampler finds what it reads:
 
     sedd   time-blind, logits shifted by a constant so that the scores sum to about what they should
     didi   time-blind, the mask ruled out; the discriminator has random weights
@@ -87,7 +87,7 @@ def named_sources(words: Sequence[str]) -> dict[str, str]:
         name, _, source = word.partition("=")
         if not source:
             raise UserError(
-                "A model of the comparison is named and placed.",
+                "A model of the comparison needs a name and a source.",
                 got=word,
                 expected="NAME=SOURCE, with a name among " + ", ".join(MODELS),
                 fix="for example DUO=runs/duo",
@@ -106,12 +106,12 @@ def smoke_sources(out: Path) -> dict[str, str]:
     }
 
 
-# ---------------------------------------------------------------- the embedded model, dressed
+# ---------------------------------------------------------------- the small checkpoints
 
 ROWS = 32
 """Held-out rows over which SEDD's shift is averaged."""
 NEVER = -30.0
-"""The mask's logit in the dressed student."""
+"""The mask's logit in the small DiDi-Instruct."""
 
 
 @dataclass

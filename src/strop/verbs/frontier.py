@@ -1,8 +1,8 @@
-"""The frontier: perplexity and entropy against temperature at fixed budgets.
+"""Perplexity and entropy over temperatures and budgets: three studies of one checkpoint.
 
-DiDi-Instruct with and without its reward: every temperature and precision at every budget.
-
-Standard against sharpened sampling at every budget: the gap of one checkpoint in one figure.
+`frontier` sweeps the temperature at fixed budgets. `didi-grids` draws DiDi-Instruct with and
+without its reward at every temperature, precision and budget. `sharpened` compares standard with
+sharpened sampling at every budget.
 """
 
 from __future__ import annotations

@@ -1,13 +1,12 @@
-"""Two public checkpoints at equal entropy, from numbers that others measured and published.
+"""Two studies that sample nothing: published frontiers, and exact repair.
 
-Nothing is sampled: "Generative Frontiers" (P. Pynadath, J. Shi, R. Zhang; arXiv 2604.02718)
-publishes perplexity and entropy of MDLM and DUO by temperature and steps, and its numbers ship
-with strop. At one temperature each the two stand at different entropies, so the temperature decides
-which looks better; at equal entropy it does not.
+`frontiers-public` compares two public checkpoints at equal entropy. "Generative Frontiers"
+(P. Pynadath, J. Shi, R. Zhang; arXiv 2604.02718) publishes perplexity and entropy of MDLM and DUO
+by temperature and steps, and its numbers ship with strop. At one temperature the two have different
+entropies, so the temperature decides which looks better; at equal entropy it does not.
 
-A perfect model of two bits, and of 280 random targets: temperature 1 is not the best one.
-
-Nothing is sampled: the numbers are exact, computed by the theory room.
+`exact-repair` computes, by `strop.theory`, the best temperature for a perfect model of two bits and
+for 280 random targets: it is not 1.
 """
 
 from __future__ import annotations

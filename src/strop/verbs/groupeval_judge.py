@@ -131,7 +131,7 @@ def _check_caps(ask: Ask, price: Price | None, model: str) -> None:
 def _settle(
     ask: Ask, record: Judge, who: JudgeSpec, caps: dict[str, Any], probe: Journal
 ) -> JudgeSpec:
-    """The judge as the server takes it: known from before, or found out now."""
+    """The judge in a form that the server accepts: known already, or found out now."""
     from strop.groupeval.endpoint import PROBE_TOKENS, settle_form, settled_form
     from strop.groupeval.series import Series
     from strop.served.cost import Caps, usage
@@ -156,7 +156,7 @@ def _settle(
 
 
 def _note_form(ask: Ask, requested: JudgeSpec, series: Series) -> None:
-    """Say how the judge is asked, and where that is not what was wanted."""
+    """Say how the judge is asked, and where that differs from what was requested."""
     from strop.groupeval.endpoint import form_words
 
     judge = series.judge
@@ -165,11 +165,11 @@ def _note_form(ask: Ask, requested: JudgeSpec, series: Series) -> None:
     if requested.response_format != judge.response_format:
         lost.append(str(requested.response_format))
     if lost:
-        ask.note(f"note: the server does not take {', '.join(lost)}; this is a judge of its own")
+        ask.note(f"note: the server does not take {', '.join(lost)}; this is a different judge")
     form = {"format": judge.response_format}
     others = sum(entry.get("request", form) != form for entry in series.journal.entries())
     if others:
-        ask.note(f"warning: {others} earlier replies of this series were asked for otherwise")
+        ask.note(f"warning: {others} earlier replies of this series were requested in another form")
 
 
 def _note_reply(ask: Ask, answer: Asked) -> None:
@@ -274,7 +274,7 @@ def _estimate(ask: Ask, series: Series, estimate: dict[str, Any]) -> Result:
 def _outcome(
     ask: Ask, series: Series, session: Session, price: Price | None, used: Usage | None
 ) -> Result:
-    """What there is now; `used` is None where no server was asked."""
+    """How far the series is; `used` is None where no server was asked."""
     run = ask["run"]
     document = _document(ask, series, session, price, used)
     where = quoted(run)
@@ -342,7 +342,7 @@ def _parts(document: Mapping[str, Any], *, served: bool) -> tuple[Part, ...]:
             rows.append(["replies not counted", str(tokens["replies_not_counted_by_the_server"])])
         cost, unseen = document["cost"], document["requests_without_a_count"]
         if unseen:
-            rows.append(["requests that nobody counted", f"{unseen:,}"])
+            rows.append(["requests without a token count", f"{unseen:,}"])
         most = "at most " if unseen else ""
         rows.append(["cost", "no price known" if cost is None else f"{most}{cost:.4f}"])
     title = f"{document['name']} ({document['series']})"
@@ -381,7 +381,9 @@ JUDGE = Verb(
         Parameter.count("repeats", "Ask about each group this often, to measure the judge.", 1),
         Parameter.count("concurrency", "Requests under way at once.", 8),
         Parameter.real("timeout", "Seconds for one request.", 300.0),
-        Parameter.count("max_tokens", "Of a reply; the profile's by default. Another judge."),
+        Parameter.count(
+            "max_tokens", "Of a reply; the profile's by default. Another number is another judge."
+        ),
         Parameter(
             "response_format",
             "The strictest form to try: json_schema, json_object or text.",

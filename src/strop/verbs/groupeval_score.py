@@ -253,7 +253,7 @@ def _has(cell: dict[str, Any], name: str) -> bool:
 
 
 def _notes(judged: list[Judgments], scores: list[dict[str, Any]], tables: list[Table]) -> list[str]:
-    """What the columns mean, and what must be minded about the numbers."""
+    """What the columns mean, and caveats about the numbers."""
     explained = dict.fromkeys(column for table in tables for column in table.columns if column.help)
     notes = [" ".join(f"{column.heading}: {column.help}" for column in explained)]
     if any(not judgments.modes for judgments in judged):

@@ -35,8 +35,8 @@ PAPERS = ("groupeval-mdlm", "groupeval-didi")
 RUNS = ("run", "groupeval")
 SETTINGS = points.SETTINGS
 RUBRIC = (
-    "The judges' rubric is strop's own wording, not the paper's: scores of the two are not one "
-    "scale. Compare standard with sharpened inside a series, never across judges."
+    "The judges' rubric is strop's own wording, not the paper's: their scores are on "
+    "different scales. Compare standard with sharpened inside a series, never across judges."
 )
 COLUMNS = (
     Column("judge"),
@@ -332,7 +332,7 @@ def _beside(name: str) -> Any:
 def _beside_main(result: Result, *_: Any) -> Table:
     """Table 2A: four numbers of two samplers at every budget, and what the text prints beside GED.
 
-    Judged numbers of the paper's judge and of ours are no one scale; both are shown as they are.
+    The paper's judge and ours have different scales; both are shown as they are.
     """
     printed = paper.table("groupeval-main").by("steps")
     beside_ged = paper.table("groupeval-diagnostics").by(
@@ -370,7 +370,7 @@ JUDGED = ("geq", "ged", *BESIDE_GED)
 
 
 def _named(row: Contrast, judge: str) -> dict[str, Any]:
-    """A judge's row with its levels in words; judges are never compared, so no noise is told."""
+    """A judge's row with its levels in words; judges are never compared, so no noise is given."""
     ged_column = next(column for column in COLUMNS if column.name == "ged_sharpened")
     levels = {}
     for name in ("geq", "ged"):

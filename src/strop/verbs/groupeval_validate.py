@@ -48,13 +48,13 @@ PUBLISHED = {
     "BertScore": "published: BertScore",
     "temperature": "temperature of sampling",
 }
-"""Columns of the data that ships, and what they are called here; others of it are not shown."""
+"""Columns of the shipped data and their names in tables; its other columns are not shown."""
 FIGURE = "judge-against-people"
 KEPT = "embeddings.npz"
 
 
 class KnownVectors:
-    """Texts that are embedded once, for every judge and metric; kept in a directory if asked."""
+    """Embeddings of texts, computed once for all judges and metrics; saved if a file is named."""
 
     def __init__(self, file: Path | None) -> None:
         self.file = file
@@ -80,7 +80,7 @@ class KnownVectors:
             np.savez(self.file, texts=np.array(names), vectors=vectors, weights=weights)
 
     def __call__(self, texts: Sequence[str]) -> Any:
-        """Vectors of texts; what is not known yet is embedded now."""
+        """Vectors of texts; missing ones are embedded now."""
         missing = [text for text in texts if text not in self.vectors]
         if missing:
             self.vectors |= zip(missing, evaluator.embed(missing), strict=True)
@@ -131,7 +131,7 @@ def _check(ask: Ask) -> None:
             )
         if not ask["out"]:
             raise UserError(
-                "A server's replies are kept, so that nothing is asked twice.",
+                "A server's replies need a directory, so that no question is asked twice.",
                 where="`out`",
                 fix=f"{ASK_FIX.partition(',')[0]} needs no directory; a server does: -o DIR",
             )
@@ -153,7 +153,7 @@ JudgeAnswers = tuple["JudgeSpec | None", list[Any], dict[str, Any], bool]
 def _ask_judge(
     ask: Ask, groups: Sequence[RatedGroup], profile: Profile, embed: Embed | None
 ) -> JudgeAnswers:
-    """Who was named, what it said, what else was tried, and whether something is missing."""
+    """The named judge, its verdicts, more facts for its card, and whether replies are missing."""
     if ask["offline"]:
         model = ask["model"] or "offline-v2"
         spec = offline_spec(profile, features=ask["features"], model=model)
@@ -207,7 +207,7 @@ def _served(ask: Ask, groups: Sequence[RatedGroup]) -> JudgeAnswers:
 def _judge_in_run(
     ask: Ask, groups: Sequence[RatedGroup], run: Path, caps: Mapping[str, Any]
 ) -> tuple[Series, bool]:
-    """What a server says of groups, with its journal in `run`; whether something is missing."""
+    """A server's verdicts on groups, with the journal in `run`; and whether some are missing."""
     _plan_groups(run, groups, ask["seed"])
     server = ask.some("base_url", "model", "key_env", "prices", "repeats", "timeout")
     judged = JUDGE.answer(JUDGE.asked({"run": run, **server, **caps}, note=ask.note, bars=ask.bars))
@@ -217,11 +217,11 @@ def _judge_in_run(
 def _controls(
     ask: Ask, groups: Sequence[RatedGroup], verdicts: Sequence[Any], caps: Mapping[str, Any]
 ) -> tuple[dict[str, Any], bool]:
-    """Groups again, in another order and planted; what is left of the caps is for them."""
+    """Judge groups again in another order, and planted ones, with what is left of the caps."""
     controls = control_groups(groups, ask["controls"])
     every_group = [group for kind in controls.values() for group in kind]
     if any(cap is not None and cap <= 0 for cap in caps.values()):
-        ask.note("the caps leave nothing for planted controls: the card has none")
+        ask.note("the caps leave nothing for planted controls, so the card has none")
         return {}, True
     series, incomplete = _judge_in_run(ask, every_group, Path(ask["out"]) / "controls", caps)
     control_verdicts = iter(_verdicts_in_order(series, every_group))
@@ -286,7 +286,7 @@ def _verdicts_in_order(series: Series, groups: Sequence[RatedGroup], repeat: int
 def _other_series(
     ask: Ask, groups: Sequence[RatedGroup], spec: JudgeSpec | None
 ) -> list[JudgedGroups]:
-    """Every other judge that has a series in OUT: a person, a plug-in, another model."""
+    """The other judges with a series in OUT: people, plug-ins, other models."""
     from strop.groupeval.series import SERIES, list_series
 
     if not ask["out"] or not (Path(ask["out"]) / SERIES).is_dir():

@@ -1,4 +1,4 @@
-"""strop groupeval: judge texts in groups; here the plan, what was judged of it, and people."""
+"""strop groupeval: plans of groups, how far they are judged, and judging by people."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def _better_profile(sources: list[Source], rules: Profile) -> list[str]:
 def copied_texts(
     texts: Sequence[str], prompts: Sequence[str | None] | None = None
 ) -> tuple[int, int]:
-    """Texts whose very words another text of the pool has, and those with a near copy besides.
+    """How many texts have an exact copy in the pool, and how many others have a near copy.
 
     Near: of the shorter one's runs of four words, the other has at least half. With `prompts` only
     answers to the same one are compared.
@@ -128,7 +128,7 @@ def copied_texts(
 
 
 def copy_warnings(copies: Mapping[str, tuple[int, int]], plan: Plan) -> list[str]:
-    """Two copies of many texts seldom meet in a group, so the judge does not see them."""
+    """Copies seldom meet in one group, so the judge does not see them."""
     return [
         f"{name}: of {plan.cells[name]} texts {exact} are exact and {near} near copies of others; "
         f"few of them meet in a group of {plan.group_size}, so GED hardly shows it"
@@ -143,7 +143,7 @@ def _plan_sentence(plan: Plan, new: bool) -> str:
         f"{len(plan.sheets)} groups to judge under {plan.profile}"
         + (f", {len(plan.controls)} of them controls" if plan.controls else "")
         + (f"; pairs of outputs judged together twice: {sizes}" if sizes else "")
-        + ("" if new else " (this plan was there already)")
+        + ("" if new else " (this plan existed already)")
     )
 
 
