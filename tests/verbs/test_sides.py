@@ -231,7 +231,7 @@ def test_who_writes_one_token_after_the_other(tmp_path: Path) -> None:
 def test_whether_outputs_are_embedded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     wanted = {}
     for there in (True, False):
-        monkeypatch.setattr("strop.measure.evaluator.available", lambda there=there: there)
+        monkeypatch.setattr("strop.measure.evaluator.embedder_available", lambda there=there: there)
         for word in ("on", "off", "auto"):
             wanted[word, there] = wants_vendi(side(tmp_path, {}, vendi=word)._ask)
     assert wanted == {

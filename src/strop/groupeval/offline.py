@@ -222,7 +222,7 @@ def offline_spec(
     if features == "auto" and not profile.modes:
         features = TASK_FEATURES
     if features == "auto":
-        features = "minilm" if resolve(f"{EMBEDDINGS}:available")() else "ngrams"
+        features = "minilm" if resolve(f"{EMBEDDINGS}:embedder_available")() else "ngrams"
     weights = resolve(f"{EMBEDDINGS}:embedding_spec")().sha256 if features == "minilm" else None
     return JudgeSpec(
         kind="offline",
