@@ -29,11 +29,11 @@ def main(argv: list[str] | None = None) -> None:
         keep_pages()
         code = run(words)
     except KeyboardInterrupt:  # while loading: `run` tells its own
-        code = _interrupted("--json" in words)
+        code = _report_interrupt("--json" in words)
     sys.exit(code)
 
 
-def _interrupted(as_json: bool) -> int:
+def _report_interrupt(as_json: bool) -> int:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a second Ctrl-C must not stop the report
     from strop.cli.main import INTERRUPTED
     from strop.cli.output import fail

@@ -83,7 +83,7 @@ def masses(text: str, flag: str) -> list[float] | str:
 
 
 def axes(texts: Sequence[str], flag: str) -> dict[str, tuple[Any, ...]]:
-    """`name=value,value` of every flag; a value that is no number stays a word."""
+    """`name=value,value` of every flag; a value that is not a number stays text."""
     by_name: dict[str, tuple[Any, ...]] = {}
     for text in texts:
         name, equals, values = (part.strip() for part in text.partition("="))
@@ -96,7 +96,7 @@ def axes(texts: Sequence[str], flag: str) -> dict[str, tuple[Any, ...]]:
 
 
 def named(text: str, flag: str) -> dict[str, Any]:
-    """Comma-separated `name=value` pairs; a value that is no number stays a word."""
+    """Comma-separated `name=value` pairs; a value that is not a number stays text."""
     values: dict[str, Any] = {}
     for word in text.split(","):
         name, equals, value = (part.strip() for part in word.partition("="))
@@ -365,7 +365,7 @@ def _note(text: str) -> None:
 
 
 def tell(ask: Ask, result: Result, as_json: bool) -> None:
-    """The result on stdout; where it lies, what is missing and what comes next on stderr."""
+    """The result on stdout; where it is, what is missing and the next command on stderr."""
     if result.silent:
         return
     if not as_json:

@@ -44,7 +44,7 @@ OWNERS = {
     "ModelSpec": "model.",
     "SourceSpec": "data.sources.",
 }
-"""Whose fields a user sets, and where those of a training configuration stand in it."""
+"""Records whose fields a user sets, and where a training configuration has those fields."""
 
 RENAMED = {"SamplerSpec.name": "sampler", "DenseBatch.size": "batch_size"}
 
@@ -66,7 +66,7 @@ class Flags:
                 command = command.get_command(None, word) or command
         self._argv = argv
         self._flags = {
-            name: _spelled(parameter, argv)
+            name: _flag_spelling(parameter, argv)
             for parameter in command.params
             for name in _names(parameter)
         }
@@ -88,7 +88,7 @@ class Flags:
 
     def text(self, text: str) -> str:
         """A sentence with flags for fields; a field without a flag in plain words."""
-        return OWNED.sub(self._owned, ARGUMENT.sub(self._argument, text))
+        return OWNED.sub(self._field_as_flag, ARGUMENT.sub(self._argument_as_flag, text))
 
     def _where(self, where: str | None) -> str | None:
         if where in OWNERS:  # a configuration as a whole, or flags that do not go together
@@ -104,14 +104,14 @@ class Flags:
         fields = {match[1] for match in ARGUMENT.finditer(advice)}
         return any(field in self._anywhere and field not in self._flags for field in fields)
 
-    def _argument(self, match: re.Match[str]) -> str:
+    def _argument_as_flag(self, match: re.Match[str]) -> str:
         field, value = match[1], match[2]
         if field not in self._anywhere:
             return match[0]
         flag = self._flags.get(field, field.replace("_", " "))
         return flag if value is None else f"{flag} {value}"
 
-    def _owned(self, match: re.Match[str]) -> str:
+    def _field_as_flag(self, match: re.Match[str]) -> str:
         owner, path = match[1], OWNERS[match[1]] + match[2]
         if "config" in self._flags:  # of a file, or changed on the command line
             changed = any(word.startswith(f"{path}=") for word in self._argv)
@@ -146,7 +146,7 @@ def _names(parameter: Any) -> set[str]:
     return {parameter.name, *(opt.lstrip("-").replace("-", "_") for opt in parameter.opts)}
 
 
-def _spelled(parameter: Any, argv: Sequence[str]) -> str:
+def _flag_spelling(parameter: Any, argv: Sequence[str]) -> str:
     """A flag as it was typed, else as it is declared first; an argument as the help shows it."""
     if parameter.param_type_name == "argument":
         return parameter.metavar or parameter.name.upper()
@@ -179,7 +179,7 @@ PIPED = 100
 NOTE_WORDS = 6
 """A text of so many words in a table is a note."""
 FEW_NOTES = 4
-"""Notes that may stand below a broad table even if every row has another one."""
+"""Notes that may go below a broad table even if every row has a different one."""
 MANY_COLUMNS = 5
 """Columns of a broad table, in which a folded note would have little room."""
 COMMANDS = ("next:", "try: strop", "try: pip")
@@ -281,7 +281,7 @@ def table(header: list[str], rows: list[list[str]]) -> None:
         which = _longest_notes(cells)
         if which is None:
             break
-        cells = _lettered(cells, which, notes)
+        cells = _notes_as_letters(cells, which, notes)
     least = _widths(heads, cells, str.split)
     if not _fits(least, gap, screen.width):
         _print_stacked(header, rows, screen.width)
@@ -314,7 +314,7 @@ def _without_constants(
 def _longest_notes(rows: list[list[str]]) -> int | None:
     """The column with the longest note, which is a text of several words; None without any.
 
-    Not one in which most rows have a note of their own: below the table nobody would find it.
+    Columns in which most rows have their own note are kept: below the table it is hard to find.
     """
     most = max(FEW_NOTES if rows and len(rows[0]) >= MANY_COLUMNS else 0, len(rows) // 2)
     sizes = {
@@ -326,7 +326,7 @@ def _longest_notes(rows: list[list[str]]) -> int | None:
     return max(sizes, key=lambda i: sizes[i]) if sizes else None
 
 
-def _lettered(rows: list[list[str]], which: int, notes: dict[str, str]) -> list[list[str]]:
+def _notes_as_letters(rows: list[list[str]], which: int, notes: dict[str, str]) -> list[list[str]]:
     """A column's texts as letters; `notes` has the letter of each."""
     for text in dict.fromkeys(" ".join(row[which].split()) for row in rows):
         if text and text not in notes:

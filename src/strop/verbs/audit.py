@@ -431,7 +431,7 @@ def _write(out: Path, audit: Audit) -> None:
 
 
 def _beside(*tables: str) -> Any:
-    """The paper's cells of the checkpoint that this one stands for, where it prints them."""
+    """The paper's cells of the checkpoint that this one represents, where it prints them."""
 
     def table(result: Result, ask: Ask, roles: Mapping[str, str]) -> Table:
         role = roles.get(ask.sources[0], "public")

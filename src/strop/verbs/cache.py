@@ -47,7 +47,7 @@ PROMPT = 16
 """Given tokens of the random model's prompts."""
 RANDOM = "a random LLaDA"
 RANDOM_NOTE = (
-    f"Nobody trained this model ({RANDOM} of {LAYERS} layers): its laws are broad, and no answer "
+    f"This model is untrained ({RANDOM} of {LAYERS} layers): its laws are broad, and no answer "
     "is right or wrong. It shows that the measurement works and how many positions a cache saves, "
     "not how far off a cache is on a trained model."
 )
@@ -95,8 +95,8 @@ class CacheCell(Spec):
 
 
 def random_llada(directory: Path, *, seed: int = 0, family: str = "llada") -> Path:
-    """Write a LLaDA, or another model with a tokenizer of its own, of four layers that nobody
-    trained, with the embedded model's tokenizer."""
+    """Write an untrained LLaDA of four layers, or another model with a tokenizer of its own, with
+    the embedded model's tokenizer."""
     from strop.checkpoints.config import SHAPES
     from strop.checkpoints.layout import write_random
     from strop.records.record import FAMILIES

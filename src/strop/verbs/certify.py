@@ -234,7 +234,7 @@ def _run(ask: Ask) -> Result:
             row |= {"published": numbers[name], "of": numbers["outputs"], "measured": interval}
             row["elsewhere"] = elsewhere(printed.label, dict(zip(CELL, key, strict=True)), name)
             rows.append(row)
-    return _answer(ask, printed, files, _judged(rows, gaps), guard_notes(measured))
+    return _answer(ask, printed, files, _rows_with_verdicts(rows, gaps), guard_notes(measured))
 
 
 def _gap(name: str, measured: Interval, printed: Mapping[str, Any]) -> Gap | None:
@@ -245,7 +245,9 @@ def _gap(name: str, measured: Interval, printed: Mapping[str, Any]) -> Gap | Non
     return gap(measured, printed[name], printed["outputs"], error=error, rounding=rounding, log=log)
 
 
-def _judged(rows: Sequence[Mapping[str, Any]], gaps: Sequence[Gap | None]) -> list[dict[str, Any]]:
+def _rows_with_verdicts(
+    rows: Sequence[Mapping[str, Any]], gaps: Sequence[Gap | None]
+) -> list[dict[str, Any]]:
     """The rows with their verdicts."""
     tested = [difference for difference in gaps if difference is not None]
     adjusted = iter(holm([difference.chance for difference in tested]))

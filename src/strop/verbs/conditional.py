@@ -437,9 +437,11 @@ def _beside(result: Result, *_: Any) -> Table:
 
     printed, judged = paper.table(NAME), result.facts["judged"]
     for row in printed.records():
-        tell("paper", row["task"], "none", _counted(row, "llada", "dream"))
+        tell("paper", row["task"], "none", _check_counts(row, "llada", "dream"))
     for scores in judged:
-        tell("measured", scores["task"], "none", _counted(scores["n_pairs"], "first", "second"))
+        tell(
+            "measured", scores["task"], "none", _check_counts(scores["n_pairs"], "first", "second")
+        )
     least = f"above {printed.claims['auroc_of_each_model_above']}"
     for row in _paper_rows():
         numbers = {what: value_of(value) for what, value in _quality(row).items()}
@@ -450,11 +452,11 @@ def _beside(result: Result, *_: Any) -> Table:
         each = zip(("AUROC, A", "AUROC, B"), scores["auroc_by_generator"], strict=True)
         tell("measured", scores["task"], scores["judge"], dict(each))
     keys = (Column("task"), Column("what"), Column("judge"))
-    unit = "A: LLaDA, B: Dream, or what stands in their place"
+    unit = "A: LLaDA, B: Dream, or the models used instead"
     return paper.beside(unit, keys, list(rows.values()))
 
 
-def _counted(row: Mapping[str, Any], a: str, b: str) -> dict[str, int]:
+def _check_counts(row: Mapping[str, Any], a: str, b: str) -> dict[str, int]:
     return {
         "right, A": row["both"] + row[f"only_{a}"],
         "right, B": row["both"] + row[f"only_{b}"],

@@ -36,7 +36,7 @@ BLOCKS = 3
 """Blocks of a response, for the decoders with a cache: without blocks there is nothing to keep."""
 TASK_NOTE = (
     "Greedy (DiffusionGemma's decoder at its public schedule), every decoder on the same problems. "
-    "Tokens per call count what stands before the end of a response and the end token itself; "
+    "Tokens per call count the tokens before the end of a response and the end token itself; "
     "intervals resample problems. A difference is paired with the first line, problem by problem."
 )
 CONTROL = "causal control"

@@ -52,7 +52,7 @@ def dry_run(ask: Ask) -> Result:
 
     if ask.values.get("out", ask.out) is not None:  # a study's is no parameter
         _check_directory(ask)
-    planned = _planned(ask)
+    planned = _planned_draws(ask)
     blocks = [part for part in planned if isinstance(part, PlannedBlocks)]
     if blocks:
         return _in_blocks(ask, blocks)
@@ -180,7 +180,7 @@ def block_pace(worker: Worker, number: int, cell: Blocks, seconds: float) -> flo
         size = min(2 * size, len(first))
 
 
-def _planned(ask: Ask) -> list[Any]:
+def _planned_draws(ask: Ask) -> list[Any]:
     """The draws that do not depend on the results of others."""
     with TemporaryDirectory() as folder:
         out = Path(folder) / "run"

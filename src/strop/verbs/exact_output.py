@@ -149,7 +149,7 @@ def _check(ask: Ask) -> None:
 def _run(ask: Ask) -> Result:
     pools, evaluators = _pools(ask), list(ask["evaluator"])
     names = list(dict.fromkeys(key.generator for key in pools))
-    scored = _scored(ask, pools, evaluators)
+    scored = _score_pools(ask, pools, evaluators)
     texts = {str(key): points.texts_of(pools[key]) for key in sorted(pools)}
     series = points.judge_texts(
         texts, ask.out / JUDGED, seed=ask["seed"], partition=ask["partition"]
@@ -183,7 +183,7 @@ def _run(ask: Ask) -> Result:
     return Result(settings, _table(facts, names, evaluators), _more(facts, names), facts, notes)
 
 
-def _scored(ask: Ask, pools: Pools, evaluators: Sequence[str]) -> Scores:
+def _score_pools(ask: Ask, pools: Pools, evaluators: Sequence[str]) -> Scores:
     """Evaluator by evaluator, so that only one is in memory."""
     from strop.measure.across import statistics
     from strop.measure.cells import Scorers, measure
@@ -235,14 +235,16 @@ def _comparisons(
                 "steps": m,
                 "setting": setting,
                 "ratios": ratios,
-                "judged": {judge: _judged(judgments, pair) for judge, judgments in judged.items()},
+                "judged": {
+                    judge: _quality_contrast(judgments, pair) for judge, judgments in judged.items()
+                },
                 "paper": printed_row or None,
             }
         )
     return rows
 
 
-def _judged(judgments: Judgments, pair: Sequence[CellKey]) -> dict[str, Any]:
+def _quality_contrast(judgments: Judgments, pair: Sequence[CellKey]) -> dict[str, Any]:
     """GEQ of the first minus that of the second."""
     row = contrast(judgments, str(pair[1]), str(pair[0]))
     return {

@@ -47,7 +47,7 @@ class Contender:
     """A causal model: one row that does not depend on the number of updates."""
     family: str = "mdlm"
     small: str | None = None
-    """An embedded model that stands in its place in a smoke run; None: its family's small one."""
+    """An embedded model that replaces it in a smoke run; None: its family's small one."""
 
 
 MODELS: dict[str, Contender] = {
@@ -140,7 +140,7 @@ def small_checkpoints(directory: Path) -> dict[str, str]:
         source = embedded_path(CHECKPOINT)
         tokenizer = (source / "tokenizer.json").read_bytes()
         for name in missing:
-            model, (change, layout) = _embedded(source), makers[name]
+            model, (change, layout) = _load_embedded(source), makers[name]
             resolve(change)(model)
             paths[name].mkdir(parents=True, exist_ok=True)
             write(paths[name] / "tokenizer.json", tokenizer)
@@ -148,7 +148,7 @@ def small_checkpoints(directory: Path) -> dict[str, str]:
     return {name: str(path) for name, path in paths.items()}
 
 
-def _embedded(source: Path) -> Embedded:
+def _load_embedded(source: Path) -> Embedded:
     import torch
     from safetensors.torch import load_file
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 PROFILE, ANSWERS = "webtext-v1", "answers-v1"
 FEW = 12
-"""Digits of the plan's hash that name a directory which nobody named."""
+"""Digits of the plan's hash in the name of a default directory."""
 
 
 class Judging(TypedDict, total=False):
@@ -97,10 +97,10 @@ def _sources(texts: Any, prompts: Any) -> list[Source]:
     named = texts if isinstance(texts, Mapping) else {"texts": texts}
     sources = []
     for name, pool in named.items():
-        pool_texts, pool_prompts = _listed("texts", str(name), pool), None
+        pool_texts, pool_prompts = _as_texts("texts", str(name), pool), None
         if prompts is not None:
             own_prompts = prompts.get(name, ()) if isinstance(prompts, Mapping) else prompts
-            pool_prompts = _listed("prompts", str(name), own_prompts)
+            pool_prompts = _as_texts("prompts", str(name), own_prompts)
         if pool_prompts is not None and len(pool_prompts) != len(pool_texts):
             raise UserError(
                 "There are not as many prompts as texts.",
@@ -112,7 +112,7 @@ def _sources(texts: Any, prompts: Any) -> list[Source]:
     return sources
 
 
-def _listed(what: str, name: str, texts: Any) -> tuple[str, ...]:
+def _as_texts(what: str, name: str, texts: Any) -> tuple[str, ...]:
     from strop.groupeval.inputs import as_text
 
     if isinstance(texts, (str, PathLike)) or not isinstance(texts, Iterable):

@@ -53,7 +53,7 @@ def _score(ask: Ask) -> Result:
     bounded("`replicates`", ask["replicates"], MOST_REPLICATES, "10,000 are the default")
     names = _judges(ask)
     judged = [load_judgments(name) for name in names]
-    scores = [_scored(ask, judgments) for judgments in judged]
+    scores = [_score_judge(ask, judgments) for judgments in judged]
     notes, extra = _worth(ask, names, judged, scores)
     remarks = _copies(names[0], scores)
     for name, judgments, result in zip(names, judged, scores, strict=True):
@@ -134,7 +134,7 @@ def _copies(name: str, scores: list[dict[str, Any]]) -> list[str]:
         return []  # a file of judgments has no texts
     series = open_series(name)
     if series.profile.kind != "unconditional":
-        return []  # copies among the answers to a prompt stand in one group
+        return []  # copies among the answers to a prompt are in one group
     cells = [cell for cell in series.plan.cells if cell in scores[0]["cells"]]
     copies = {cell: copied_texts(series.texts(cell)) for cell in cells}
     for cell, (exact, near) in copies.items():
@@ -193,7 +193,7 @@ def _judges(ask: Ask) -> list[str]:
     return [f"{named}@{judge.id}" for judge in all_series]
 
 
-def _scored(ask: Ask, judgments: Judgments) -> dict[str, Any]:
+def _score_judge(ask: Ask, judgments: Judgments) -> dict[str, Any]:
     from strop.groupeval.bootstrap import against_first, score
 
     settings = ask.some("replicates", "seed")
@@ -361,7 +361,7 @@ def _compare(ask: Ask) -> Result:
     ]
     heads = ["A", "B"] if several else list(sides_of(compared["pairs"][0], compared))
     titles = [*(["A → B"] if several else []), "", *heads, "B minus A [95%]"]
-    notes = [note for row in compared["pairs"] for note in _minded(row)]
+    notes = [note for row in compared["pairs"] for note in _caveats(row)]
     if any(side.judge is not None and side.judge.kind == "offline" for side in sides):
         notes.append(OFFLINE)
     answer = [decision(row, compared) for row in compared["pairs"][:NAMED]]
@@ -376,7 +376,7 @@ def _compare(ask: Ask) -> Result:
     )
 
 
-def _minded(row: dict[str, Any]) -> list[str]:
+def _caveats(row: dict[str, Any]) -> list[str]:
     """What a reader of one pair's numbers must know."""
     who = f"{row['cell_a']} → {row['cell_b']}"
     notes = [

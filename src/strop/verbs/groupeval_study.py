@@ -69,7 +69,7 @@ def paper_contrasts(name: str) -> list[dict[str, Any]]:
 
 
 def contrast(judgments: Judgments, standard: str, sharpened: str) -> dict[str, Any]:
-    """GEQ and GED of two cells of one series, the difference of GEQ, and what stands beside GED."""
+    """GEQ and GED of two cells of one series, the difference of GEQ, and the diagnostics of GED."""
     from strop.groupeval.bootstrap import compare
     from strop.groupeval.scores import diagnose
 
@@ -316,11 +316,11 @@ def _beside(name: str) -> Any:
 
     def table(result: Result, *_: Any) -> Table:
         rows = [
-            {**_named(row, f"{row['judge']} (paper)"), "paper": row["difference"]}
+            {**_with_levels(row, f"{row['judge']} (paper)"), "paper": row["difference"]}
             for row in paper_contrasts(name)
         ]
         for row in result.table.rows:
-            named = _named(row, f"{row['judge']} (here)")
+            named = _with_levels(row, f"{row['judge']} (here)")
             rows.append({**named, "measured": row["difference"]})
         rows = [{"paper": None, "measured": None, **row} for row in rows]
         keys = (Column("judge"), Column("steps", "M"))
@@ -369,7 +369,7 @@ MAIN |= {"invalid_rate": "invalid share", "effective_modes": "effective modes"}
 JUDGED = ("geq", "ged", *BESIDE_GED)
 
 
-def _named(row: Contrast, judge: str) -> dict[str, Any]:
+def _with_levels(row: Contrast, judge: str) -> dict[str, Any]:
     """A judge's row with its levels in words; judges are never compared, so no noise is given."""
     ged_column = next(column for column in COLUMNS if column.name == "ged_sharpened")
     levels = {}

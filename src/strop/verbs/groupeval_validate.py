@@ -93,7 +93,7 @@ def validate_judge(ask: Ask) -> Result:
     file = ask["file"]
     groups = shipped_groups(ask["limit"]) if file is None else read_groups(file, ask["limit"])
     profile = Profile.load(PROFILE)
-    embed = _embedded(ask, groups)
+    embed = _embeddings(ask, groups)
     spec, verdicts, extra, incomplete = _ask_judge(ask, groups, profile, embed)
     judged = [] if spec is None else [JudgedGroups.of(spec.title, verdicts)]
     if ask["offline"]:
@@ -137,7 +137,7 @@ def _check(ask: Ask) -> None:
             )
 
 
-def _embedded(ask: Ask, groups: Sequence[RatedGroup]) -> KnownVectors | None:
+def _embeddings(ask: Ask, groups: Sequence[RatedGroup]) -> KnownVectors | None:
     """Every text and context, where anything needs them."""
     if ask["features"] == "ngrams" or not (ask["offline"] and evaluator.embedder_available()):
         return None
@@ -170,14 +170,14 @@ def _ask_judge(
         return spec, verdicts, extra, False
     if ask["base_url"] is None:
         return None, [], {}, False
-    return _served(ask, groups)
+    return _ask_server(ask, groups)
 
 
 def _effects(groups: Sequence[RatedGroup], verdicts: Sequence[Any]) -> dict[str, Any]:
     return {"effects": effects(groups, verdicts)}
 
 
-def _served(ask: Ask, groups: Sequence[RatedGroup]) -> JudgeAnswers:
+def _ask_server(ask: Ask, groups: Sequence[RatedGroup]) -> JudgeAnswers:
     """A server's model, asked through a plan in OUT: the same command continues."""
     from strop.groupeval.series import probes
     from strop.served.cost import read_price, usage
@@ -276,7 +276,7 @@ def _verdicts_in_order(series: Series, groups: Sequence[RatedGroup], repeat: int
         if verdict is None or len(verdict.outputs) != len(group.texts):
             in_order.append(None)
             continue
-        # Answers to one prompt stand together in their cell, in the order of the group.
+        # Answers to one prompt are together in their cell, in the order of the group.
         ordered = sorted(verdict.outputs, key=lambda output: output.index)
         numbered = tuple(replace(output, index=i) for i, output in enumerate(ordered))
         in_order.append(replace(verdict, outputs=numbered))

@@ -461,7 +461,7 @@ VALIDATE = Verb(
 )
 IMPORT_PROFILE = Verb(
     name="import-profile",
-    help="Freeze somebody's own prompt, rubric and JSON schema as a profile with a hash.\n\n"
+    help="Freeze your own prompt, rubric and JSON schema as a profile with a hash.\n\n"
     "Numbers under it are a series of their own. The user prompt has the places $count, $code, "
     "$data and $ids, as in the profiles that ship.",
     parameters=(
