@@ -14,8 +14,8 @@ if [ "${1:-}" = truth ]; then
   out="${2:-runs/truth}" n="${N:-1024}"
   mkdir -p "$out"
   export OMP_NUM_THREADS=1
-  ask() { # LANGUAGE QUESTION OUTPUTS
-    strop study truth --question "$2" --language "$1" -n "$3" --pools "$out/pools/$1" \
+  ask() { # LANGUAGE QUESTION OUTPUTS [MODEL...]
+    strop study truth "${@:4}" --question "$2" --language "$1" -n "$3" --pools "$out/pools/$1" \
       -o "$out/$1-$2"
   }
   every() { # LANGUAGE
@@ -35,7 +35,7 @@ if [ "${1:-}" = truth ]; then
     strop tune "$model" --steps 16 --space temperature=0.6:1.1:0.1 --evaluator "embedded:$1-ar" \
       --fresh-n "$n" -o "$out/$1-tune-$2"
   }
-  { every even && ask tail precision "$n"; } >"$out/even.log" 2>&1 &
+  { every even && ask tail precision "$n" perfect; } >"$out/even.log" 2>&1 &
   even=$!
   every skewed >"$out/skewed.log" 2>&1 &
   skewed=$!

@@ -50,6 +50,22 @@ def test_grades_fall_with_violations_and_modes_are_those_of_the_law():
     assert modes[4:] == [None, "B", None, "C"]
 
 
+def test_texts_of_one_mode_share_a_letter_whatever_else_they_say():
+    language = Language.load("skewed")  # its likeliest modes come back within a few texts
+    texts = [
+        t
+        for t in draw(40, seed=3, language="skewed")
+        if not language.violations(language.encode(t))
+    ]
+    spec = judge_spec("oracle", PROFILE, language="skewed")
+    outputs = json.loads(judge_client(spec, PROFILE)(list("stuvwxyz"), texts[:8], None))["outputs"]
+    likeliest = [int(language.posterior(language.encode(text)).argmax()) for text in texts[:8]]
+    letters = dict.fromkeys(likeliest)
+    assert 1 < len(letters) < 8
+    names = dict(zip(letters, "ABCDEFGH", strict=False))
+    assert [one["mode"] for one in outputs] == [names[mode] for mode in likeliest]
+
+
 def test_texts_of_another_language_are_refused():
     ask = judge_client(judge_spec("oracle", PROFILE), PROFILE)
     own, other = draw(4), "a text in other words"

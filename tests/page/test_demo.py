@@ -11,7 +11,7 @@ import pytest
 
 from strop.cli.main import run
 from strop.language import Language, explain
-from strop.page.unmasking import ADVANCE, EDGE, LINE, UnmaskedText, unmasking
+from strop.page.demo import ADVANCE, EDGE, LINE, UnmaskedText, unmasking
 from strop.store import Run
 
 SVG = "{http://www.w3.org/2000/svg}"

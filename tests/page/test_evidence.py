@@ -112,6 +112,10 @@ def test_ratings_stand_beside_the_judge(judged: Path, rated: Path) -> None:
     [table] = found.agreement
     assert "16 outputs graded by both" in table.title
     judge, person = table.rows
+    pair = f"{found.cells[1].plain_name} minus {found.cells[0].plain_name}"
+    assert (judge["pair"], person["pair"]) == (pair, pair)
+    assert all("temperature=" not in str(one.differences.rows) for one in found.series)
+    assert any(one.differences.rows for one in found.series)
     assert (person["geq_a"], person["geq_b"], person["outputs"]) == (10.0, 2.5, 16)
     assert person["geq_difference"].value == -7.5
     assert person["geq_difference"].low < -7.5 < person["geq_difference"].high < 0

@@ -14,7 +14,7 @@ from synthetic import CORNERS, report
 from strop.figures import COLUMN, STYLE, errors, panels
 from strop.page.figures import drawings
 from strop.page.marks import Chart, chart
-from strop.page.svg import as_file, inline
+from strop.page.svg import as_file, inline, mended
 from strop.stats.interval import Interval
 
 
@@ -163,3 +163,16 @@ def test_the_second_figure_of_a_group_has_the_same_picture_without_the_legend() 
     assert 'viewBox="0 0 ' in whole
     assert 'viewBox="0 0 ' not in bare
     assert all(legend.get_visible() for legend in drawing.figure.legends)
+
+
+def test_a_formula_in_one_line_of_two_is_kept_and_a_broken_one_is_plain(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """matplotlib reads line by line; a line break in what is checked would be a missing glyph."""
+    figure = Figure()
+    kept = figure.text(0, 0, "$c(a)$ at 1,\nnats")
+    broken = figure.text(0, 1, "$\\nothing{$\nof $5")
+    with caplog.at_level("WARNING"):
+        mended(figure, str)
+    assert (kept.get_parse_math(), broken.get_parse_math()) == (True, False)
+    assert caplog.text == ""

@@ -15,6 +15,7 @@ import time
 from collections import Counter
 from pathlib import Path
 from typing import Any
+from urllib.request import urlopen
 
 import numpy as np
 import pytest
@@ -167,13 +168,14 @@ def test_a_foreign_host_is_refused_even_with_the_token(client: Client, host: str
     assert client.ask(f"/{TOKEN}/0/", host=host)[0] == 403
 
 
-def test_two_hosts_in_one_request_are_refused(viewer: Viewer) -> None:
+@pytest.mark.parametrize("hosts", [[HOST, "evil.example"], ["evil.example", HOST], [HOST] * 2, []])
+def test_one_host_is_asked_for(viewer: Viewer, hosts: list[str]) -> None:
     app = Server(viewer, TOKEN, PORT).app
     assert app._refusal(
         {
             "path": f"/{TOKEN}/0/",
             "method": "GET",
-            "headers": [(b"host", HOST.encode()), (b"host", b"evil.example")],
+            "headers": [(b"host", host.encode()) for host in hosts],
         }
     )
 
@@ -649,9 +651,9 @@ def test_the_command_of_an_audit_has_its_axes(tmp_path: Path, finished: bool) ->
     fresh = " --fresh-n 8" if finished else ""
     axes = "--axis temperature=1.0,0.8 --axis precision=float64"
     assert found == f"strop audit embedded:tales --steps 4,8 -n 16{fresh} {axes} -o {tmp_path}"
-    if not finished:  # these samplers are no combinations of anything: no command draws them
-        asked["samplers"] = settings[:3]
-        assert command_of(tmp_path, Mark("audit", "audit", asked, ())) is None
+    asked["samplers"] = settings[:3]  # no combinations of anything: a mark alone does not tell
+    again = command_of(tmp_path, Mark("audit", "audit", asked, ()))
+    assert again == (found if finished else None)
 
 
 def test_losses_are_told_as_they_come(tmp_path: Path) -> None:
@@ -745,6 +747,43 @@ def test_wrong_input_is_refused_in_words(
     assert "pip install 'strop[view]'" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("ends", [signal.SIGINT, signal.SIGTERM])
+def test_it_ends_by_a_signal_without_a_word_also_while_a_page_is_open(
+    kept: Path, ends: signal.Signals
+) -> None:
+    command = [sys.executable, "-m", "strop", "view", str(kept), "--no-open"]
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+    ) as view:  # fmt: skip
+        try:
+            assert view.stdout is not None
+            address = view.stdout.readline().strip()
+            with urlopen(f"{address}0/events", timeout=60) as events:
+                assert events.readline().startswith(b"event: ")
+                view.send_signal(ends)
+                while events.readline():  # what was sent before, and then the end
+                    pass
+            out, err = view.communicate(timeout=60)
+        finally:
+            view.kill()
+    assert (view.returncode, out) == (0, "")
+    assert err.strip().splitlines() == [
+        "this page is for this machine alone; Ctrl-C ends it, and disturbs no run"
+    ]
+
+
+def test_folders_with_nothing_to_show_do_not_hide_the_others(tmp_path: Path) -> None:
+    begun = tmp_path / "begun"
+    Run.prepare(begun, {"checkpoint": "made", "n": 2}, [cell_spec(4, seed=9)])
+    for seed, name in enumerate("ab"):
+        cell_of(tmp_path / name, ["one"], seed=seed)
+    viewer = Viewer([begun, tmp_path / "a", tmp_path / "b"])
+    viewer.look()
+    assert [group.seed for group in viewer.made((0, 1, 2)).report.groups] == [0, 1]
+    assert viewer.made((0,)).report.groups == ()
+
+
 def test_a_directory_of_runs_stands_for_what_lies_in_it(tmp_path: Path) -> None:
     for name in ("runs/b", "runs/deep/c", "runs/a"):
         cell_of(tmp_path / name, ["one"])
@@ -792,6 +831,11 @@ def test_pairs_that_differ_are_found_among_all_outputs(tmp_path: Path) -> None:
         assert [row[0] for row in page["rows"]] == wanted
         assert page["kept"] == len(wanted)
     assert left.page(Wish(), left)["kept"] == 0
+    later = [output(i, [1, 2, 3, 4], text=f"text {i % 3 % 2}") for i in range(60, 90)]
+    cell = made_cell(tmp_path / "run", cell_spec(4, temperature=0.25), later)
+    shown = Shown(Measured(cell.spec, cell.path, 30, None, ()), "one", {})
+    for one, other in ((left, Paged(cell, shown, [])), (Paged(cell, shown, []), left)):
+        assert [row[0] for row in one.page(Wish(), other)["rows"]] == list(range(62, 90, 3))
     rows = [output(i, [1, 2, 3, 4], text="another") for i in range(150, 155)]
     Cell.open(tmp_path / "run" / "cells" / cell_spec(4, temperature=0.5).id).add(rows)
     assert left.page(Wish(), right)["kept"] == len(wanted) + 5

@@ -339,3 +339,22 @@ def test_cells_pass_by_their_mean_if_one_says_so(tmp_path: Path, call: Called) -
         kept = guard_of(Run(run_folder).cells()[0].spec.generator, Run(run_folder))
         assert (kept.threshold, kept.rule) == (between, rule)
     assert verdicts == {"interval": "undecided", "mean": "above"}
+
+
+def test_a_schedule_of_temperatures_stands_beside_numbers(call: Called, tmp_path: Path) -> None:
+    """In the audit's axis, the frontier's figure and a task's page: all of them sort numbers."""
+    few = ["embedded:perfect", "--steps", "4", "-n", "4", "--evaluator", "embedded:even-ar"]
+    axis = ["--axis", "temperature=0.9,late/1/0.6", "--fresh-n", "4"]
+    code, result, _ = call("audit", *few, *axis, "-o", tmp_path / "audit")
+    assert code == 0, result
+    assert any("late/1/0.6" in cell["point"] for cell in result["cells"])
+    taus = ["--temperature", "1,0.8,late/1/0.6"]
+    code, result, _ = call("study", "frontier", *few, *taus, "-o", tmp_path / "front")
+    assert code == 0, result
+    assert {row["temperature"] for row in result["rows"]} == {1.0, 0.8, "late/1/0.6"}
+    asked = ["--sampler", "ancestral", "--temperature", "1,linear/1/0.6", "--limit", "2"]
+    code, result, _ = call("task", "run", "sums", "embedded:sums", *asked, "-o", tmp_path / "task")
+    assert code == 0, result
+    code, page, _ = call("report", tmp_path / "task", "-o", tmp_path / "task.html")
+    assert code == 0, page
+    assert "--temperature linear/1/0.6,1.0" in (tmp_path / "task.html").read_text()

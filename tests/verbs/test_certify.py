@@ -226,6 +226,12 @@ def test_what_others_published_of_a_public_checkpoint_stands_beside(
 @pytest.mark.parametrize(
     "changes",
     [
+        {"steps": 0},
+        {"steps": "many"},
+        {"steps": [16]},
+        {"temperature": -1.0},
+        {"temperature": "cold"},
+        {"precision": "float16"},
         {"perplexity": None},
         {"perplexity": 0.5},
         {"perplexity": "many"},

@@ -261,7 +261,9 @@ def test_exact_output_counts_and_correlations(held: tuple[Path, dict[str, Any]])
         assert row["comparisons"] == 2  # budgets below 16 are the floor case
     assert len(result["signs"]) == 2 * 2 * 3
     assert {(a["policy"], a["aggregate"]) for a in result["agreement"]} == {
-        (p, g) for p in exact_output.POLICIES for g in exact_output.AGGREGATES
+        (policy, aggregate)
+        for policy in ("full-stream", "first-document")
+        for aggregate in ("pooled", "macro", "bits_per_byte")
     }
     levels = [
         [c["scores"][name]["full-stream"]["pooled"] for c in result["cells"] if c["steps"] == 16]
@@ -329,6 +331,9 @@ def test_ratios_and_judged_differences_are_of_the_first_over_the_second() -> Non
     by = {one["by"]: one for one in table.rows}
     assert by["GED GPT-OSS (paper)"]["paper"] == 2.76
     assert by["GEQ GPT-OSS (paper)"]["paper"].ends == (-0.85, 1.21)
+    assert by["GEQ GPT-OSS (paper)"]["geq"] == "4.30 and 4.09"
+    assert by["GED GPT-OSS (paper)"]["ged"] == "8.02 and 5.27"
+    assert by["GEQ a (here)"]["geq"].startswith(f"{judge['geq'][0]:.2f} and ")
     assert by["GED a (here)"]["measured"] == judge["ged"][0] - judge["ged"][1]
     assert by["gpt2-large"]["within"] == "no"  # outputs alike but for their lengths: no noise
     assert by["GED a (here)"]["within"] is None

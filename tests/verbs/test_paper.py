@@ -261,6 +261,26 @@ def test_the_sweep_has_the_twelve_budgets_and_the_printed_grids_eleven():
         assert drawn == set(product(taus, ("float64", "float32")))
 
 
+@pytest.mark.parametrize("id", [id for id in items() if id != "less-is-more"])
+def test_a_full_run_asks_for_what_the_paper_did(id: str):
+    """Outputs, evaluator, budgets and groups of every printed table, by its own file."""
+    study, item = items()[id]
+    known = {name: source for name, source in item.sources.items() if source is not None}
+    sources = [f"{name}={one}" if item.named else one for name, one in known.items()]
+    asked = study.ask(Path("nowhere"), sources, **item.values).values
+    for one in map(table, item.tables):
+        for name in ("outputs", "outputs_per_cell", "sequences"):
+            if name in one.settings and "n" in asked:
+                assert asked["n"] in (one.settings[name], (one.settings[name],))
+        if "evaluator" in one.settings:
+            assert asked["evaluator"] == one.settings["evaluator"]
+        if asked.get("steps") and one.id in (id, f"groupeval-{id.partition('-')[0]}"):
+            printed = {row["steps"] for row in one.records()} if "steps" in one.columns else set()
+            assert printed - {None} <= set(asked["steps"])
+    if "partition" in asked:
+        assert asked["partition"] == "best-of-2000"
+
+
 def test_rows_say_whether_they_lie_within_the_noise_of_both():
     """A ratio of 1.1 is two standard errors of ours, and one and a half of both."""
     measured = Interval(110.0, 100.0, 121.0, n=128)

@@ -16,6 +16,8 @@ from typing import Any
 import numpy as np
 import pytest
 from called import Called
+from matplotlib.figure import Figure
+from matplotlib.text import Annotation
 
 import strop
 from strop import measure, verbs
@@ -28,6 +30,7 @@ from strop.table import Column, Table
 from strop.verbs import paper
 from strop.verbs.collapse import CEILING, best_pair
 from strop.verbs.cross_model import _asks as overview_asks
+from strop.verbs.cross_model import _judged_on
 from strop.verbs.frontier import below_guard
 from strop.verbs.study import STUDIES
 
@@ -380,6 +383,25 @@ def test_the_overview_is_one_command(call: Called, tmp_path: Path) -> None:
     for panel, asked in (("cross-model", {"steps": [4], "n": 8}), ("posterior", {"n": 8})):
         told = json.loads((tmp_path / "o" / panel / "result.json").read_text())["asked"]
         assert {name: told[name] for name in asked} == asked
+
+
+def test_the_overviews_arrows_go_from_standard_to_sharpened() -> None:
+    """Open where they begin, filled where they end, each score at its own pool's entropy."""
+    row = {"judge": "a", "steps": 16, "entropy_standard": 5.8, "entropy_sharpened": 5.3}
+    row |= {"geq_standard": 3.9, "geq_sharpened": 4.4, "ged_standard": 6.0, "ged_sharpened": 7.6}
+    axes = Figure().add_subplot()
+    _judged_on(axes, [row])
+    arrows = {
+        (tuple(one.xyann), tuple(one.xy))
+        for one in axes.texts
+        if isinstance(one, Annotation) and one.arrowprops
+    }
+    assert arrows == {((5.8, 3.9), (5.3, 4.4)), ((5.8, 6.0), (5.3, 7.6))}
+    marks = [(line.get_xdata(), line.get_mfc()) for line in axes.lines if len(line.get_xdata())]
+    open_ = [x[0] for x, colour in marks if colour == "white"]
+    assert open_ == [5.8, 5.8]
+    assert [x[0] for x, colour in marks if colour != "white"] == [5.3, 5.3]
+    assert axes.xaxis_inverted()
 
 
 def test_the_panels_of_the_overview_are_refused_before_any_is_drawn(tmp_path: Path) -> None:

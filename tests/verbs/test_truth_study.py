@@ -295,6 +295,10 @@ def test_a_checkpoint_of_ones_own_is_asked_like_those_that_ship(question, tmp_pa
         result = run("truth", out=tmp_path / source[-4:], sources=sources, **asked)
         rows.append([{**row, "model": "", "source": "", "folder": ""} for row in result.table.rows])
     assert rows[0] == rows[1]
+    if question == "bound":  # every model has its own
+        alone = run("truth", out=tmp_path / "alone", sources=["perfect"], **asked).table.rows
+        for one, other in zip(rows[0][2:], alone, strict=True):
+            assert one["bound 1"] == pytest.approx(other["bound 1"])
 
 
 def test_checkpoints_whose_paths_end_alike_are_told_apart():
@@ -389,11 +393,35 @@ def test_the_bound_and_the_rare_words(small, tmp_path):
     assert "the bound names temperature" in said
     assert exact.startswith("perfect, M = 2: KL(P || output law) is exactly 1: 0.2656, 0.8: 0.2556")
     assert {"bound 1", "bound 2", "soft"} <= result.table.rows[0].keys()
+    for paths in (1, 2):
+        least = min(result.table.rows, key=lambda one: one[f"bound {paths}"])
+        assert f"{least['temperature']:g} with {paths}" in said
+    most = max(result.table.rows, key=lambda one: one["soft"])
+    assert f"overlap is largest at {most['temperature']:g}" in said
     # more paths lower the bound of the same texts
     assert all(one["bound 2"] <= one["bound 1"] + 1e-9 for one in result.table.rows)
     result = run("truth", out=tmp_path / "p", smoke=True, question="precision", language=small, n=8)
     shares = [float(v.split(" of ")[1]) for v in result.table.rows[0]["rare"].values()]
     assert sum(shares) == pytest.approx(Language.load(small).length, abs=2e-3)
+
+
+def test_a_bound_is_that_of_its_rows_temperature(small, tmp_path):
+    """Temperature tau is the inverse temperature 1 / tau; the smoke run has 1 and .8."""
+    from strop.denoisers import load_model
+    from strop.instruments.posterior import path_scores
+    from strop.samplers.machinery.start import reveal_grid
+    from strop.spec import SamplerSpec
+    from strop.theory.mpath import bound_from_scores
+
+    result = run("truth", out=tmp_path / "b", smoke=True, question="bound", language=small, n=4)
+    language = Language.load(small)
+    model = load_model("embedded:perfect", load={"language": small})
+    masses, texts = reveal_grid(SamplerSpec(steps=2)).masses, language.draw(4, seed=1)
+    for one in result.table.rows:
+        lams = [{1.0: 1.0, 0.8: 1.25}[one["temperature"]]]
+        got = path_scores(model, texts, masses, paths=2, lams=lams, seed=0)
+        wanted = float(bound_from_scores(got.lams, got.log_q, got.slope).value[0])
+        assert one["bound 2"] == pytest.approx(wanted)
 
 
 def test_a_tokenizer_keeps_the_words_ids():

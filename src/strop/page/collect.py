@@ -15,6 +15,8 @@ from functools import partial
 from pathlib import Path, PurePath
 from typing import Any
 
+from matplotlib.figure import Figure
+
 from strop.errors import UserError
 from strop.groupeval.judgments import Judgments, load_judgments
 from strop.groupeval.series import CALLS, SERIES
@@ -36,17 +38,17 @@ from strop.page.evidence import ANSWERS, GROUPS, judged_groups, task_answers
 from strop.page.origin import command_of
 from strop.page.player import players, tokens_of
 from strop.page.tables import beside_each_other, judged_series, recognised
-from strop.page.trained import training_part
 from strop.served.address import notes_on
 from strop.spec.value import MetricSpec
 from strop.store import KINDS, Cell, Mark, Run, read_mark, study_result
 from strop.store.folder import RESULT
 from strop.store.tables import BEFORE, CHANCE, CHANGED, token_ids
+from strop.table import Column, Table
 from strop.tasks.outcome import OWNER
 from strop.tasks.tables import draw as draw_accuracies
-from strop.training.curve import METRICS
+from strop.training.curve import METRICS, draw_losses, read_metrics
 from strop.verbs.study import STUDIES
-from strop.verbs.verb import result_of
+from strop.verbs.verb import Result, result_of
 from strop.version import __version__
 
 ROOM = "runs"
@@ -327,6 +329,53 @@ def _document(run: Run, kind: str) -> dict[str, Any] | None:
     """The result of a run of a kind, if it has come to one."""
     mark = run.mark
     return study_result(run.path) if mark is not None and mark.kind == kind else None
+
+
+# ---------------------------------------------------------------------------- training
+
+MOST_LOSSES = 2000
+"""Training losses that a curve on a page is made of."""
+LOSS_COLUMNS = (
+    Column("step", digits=None),
+    Column("nats_per_token", help="Held out, with a 95% interval over rows."),
+    Column("perplexity"),
+    Column("nats_per_character"),
+)
+
+
+def training_part(path: Path, mark: Mark) -> StudyPart:
+    """What a training run measured: its held-out losses, the last one in words, the curve."""
+    metrics = read_metrics(path)
+    held = [entry for entry in metrics if entry["kind"] == "held_out"]
+    steps = max((entry["step"] for entry in metrics), default=0)
+    asked = mark.asked.get("steps")
+    of = "" if asked is None else f" of {asked:,}"
+    # A bound, where the objective is one: `held_out_losses` says of which form it is.
+    said = [f"{steps:,}{of} steps are done."] if not (path / RESULT).is_file() else []
+    if metrics and not held:
+        said = [f"The training loss is {metrics[-1]['loss']:.4f} nats per token.", *said]
+    if held:
+        most = "" if held[-1].get("form") == "causal" else "at most "
+        said = [
+            f"After {held[-1]['step']:,} steps held-out text has {most}"
+            f"{held[-1]['nats_per_token']:.4f} nats per token.",
+            *said,
+        ]
+    result = Result(
+        asked=dict(mark.asked),
+        table=Table("Held-out loss", LOSS_COLUMNS, held),
+        facts={"answer": said, "metrics": metrics},
+    )
+    name = str(mark.asked.get("name") or "training")
+    return StudyPart(f"training {name}", path, result, Look(f"Training of {name}", _curve))
+
+
+def _curve(result: Result) -> Figure:
+    """Every so many of the training losses, and all that was measured on held-out rows."""
+    metrics = result.facts["metrics"]
+    train = [entry for entry in metrics if entry["kind"] == "train"]
+    held = [entry for entry in metrics if entry["kind"] == "held_out"]
+    return draw_losses([*train[:: 1 + len(train) // MOST_LOSSES], *held])
 
 
 # ---------------------------------------------------------------------------- provenance

@@ -16,6 +16,7 @@ from typing import Any
 
 from strop.errors import UserError
 from strop.records.record import SAMPLERS, default_sampler
+from strop.spec.value import Cooling
 from strop.store import Cell, Mark, read_mark
 from strop.store.folder import CELLS, RESULT, parsed
 from strop.verbs.calls import record_of
@@ -162,7 +163,8 @@ def _task(path: Path, mark: Mark) -> list[Any]:
             json.dumps(one, sort_keys=True): one for one in (*run.asked["samplers"], *samplers)
         }
         temperatures = [one["temperature"] for one in settings.values()]
-        asked["temperature"] = sorted({*temperatures, *asked.get("temperature", ())})
+        known = {*temperatures, *asked.get("temperature", ())}
+        asked["temperature"] = sorted(known, key=Cooling.of)
         # Greedy cells are drawn once, all others under every seed.
         greedy = temperatures.count(0.0)
         seeds = math.ceil((len(run.cells or ()) - greedy) / max(1, len(settings) - greedy))

@@ -80,7 +80,8 @@ def mended(figure: Figure, told: Callable[[str], str]) -> Figure:
             text.set_text(said)
         if "$" in said and text.get_parse_math():
             try:
-                MathTextParser("path").parse(said)
+                for line in said.split("\n"):  # as matplotlib does
+                    MathTextParser("path").parse(line)
             except ValueError:
                 text.set_parse_math(False)
     return figure

@@ -221,6 +221,7 @@ def _edges(chosen: OperatingPoint, settings: Sequence[OperatingPoint]) -> tuple[
             f[name]
             for f in (s.fields() for s in settings)
             if name in f and {k: v for k, v in f.items() if k != name} == rest
+            if not isinstance(f[name], str)  # a schedule of temperatures has no place among numbers
         )
         if len(same) < 2 or (name == "top_p" and value == 1):
             continue  # nothing else was tried, or nothing else can be

@@ -10,11 +10,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 from strop.assets import EMBEDDED, ROOT, known_models
 from strop.errors import CheckFailed, UserError
 from strop.measure.metric import Number
+from strop.records.record import Precision
 from strop.rng import derive_seed
 from strop.spec.generator import OperatingPoint, SamplerSpec
 from strop.stats.interval import LEVEL, Interval
@@ -137,7 +138,8 @@ def _card(table: paper.PaperTable) -> Published:
             where=table.id,
             got=wrong,
             expected="rows of perplexities from 1 and entropies from 0, each cell once, errors "
-            "above 0; whole numbers above 0 for outputs, length, parameters; words for the rest",
+            "above 0, steps from 1, temperatures from 0, float64 or float32; whole numbers above 0 "
+            "for outputs, length, parameters; words for the rest",
         )
     facts = {
         k: settings[k]
@@ -165,6 +167,10 @@ def _unusable(table: paper.PaperTable) -> Iterator[str]:
     if len(set(cells)) < max(1, len(cells)):
         yield "no rows" if not cells else "a cell twice"
     for cell, row in zip(cells, table.records(), strict=True):
+        steps, tau, precision = cell
+        drawn = type(steps) is int and steps > 0 and type(tau) in (int, float) and tau >= 0
+        if not drawn or precision not in get_args(Precision):
+            yield f"steps {steps!r}, temperature {tau!r}, precision {precision!r}"
         for name, least in LEAST.items():
             error = row.get(f"{name}_error")
             numbers = type(row[name]) in (int, float) and type(error) in (int, float, type(None))

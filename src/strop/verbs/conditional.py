@@ -439,13 +439,12 @@ def _beside(result: Result, *_: Any) -> Table:
     for row in printed.records():
         tell("paper", row["task"], "none", _check_counts(row, "llada", "dream"))
     for scores in judged:
-        tell(
-            "measured", scores["task"], "none", _check_counts(scores["n_pairs"], "first", "second")
-        )
+        counts = _check_counts(scores["n_pairs"], "first", "second")
+        tell("measured", scores["task"], "none", counts)
     least = f"above {printed.claims['auroc_of_each_model_above']}"
     for row in _paper_rows():
-        numbers = {what: value_of(value) for what, value in _quality(row).items()}
-        tell("paper", row["task"], row["judge"], {**numbers, "AUROC, A": least, "AUROC, B": least})
+        numbers = {**_quality(row), "AUROC, A": least, "AUROC, B": least}
+        tell("paper", row["task"], row["judge"], numbers)
     for row in result.table.rows:
         tell("measured", row["task"], row["judge"], _quality(row))
     for scores in judged:

@@ -459,19 +459,32 @@ def _bars(axes: Axes, groups: Mapping[str, Sequence[Interval]], colours: Sequenc
         axes.errorbar(x, y, xerr=errors(intervals), **look)
 
 
+def _levels(name: str, pair: Mapping[str, Any]) -> dict[str, str]:
+    """The levels behind a difference, MDLM's first."""
+    return {name: " and ".join(f"{level:.2f}" for level in pair[name])}
+
+
 def _beside(result: Result, *_: Any) -> Table:
     """Ratios beside the paper's; judged quality in rows of its own, the paper's judge apart."""
     rows = []
     for row in result.facts["comparisons"]:
-        values = [(name, entry["paper"], entry["ratio"]) for name, entry in row["ratios"].items()]
+        values: list[tuple[str, Any, Any, dict[str, str]]] = [
+            (name, entry["paper"], entry["ratio"], {}) for name, entry in row["ratios"].items()
+        ]
         if printed := row["paper"]:
-            values.append(("GEQ GPT-OSS (paper)", paper.with_interval(printed)["difference"], None))
-            values.append(("GED GPT-OSS (paper)", printed["ged_difference"], None))
+            pair = {n: (printed[f"{n}_mdlm"], printed[f"{n}_didi"]) for n in ("geq", "ged")}
+            gap = paper.with_interval(printed)["difference"]
+            values.append(("GEQ GPT-OSS (paper)", gap, None, _levels("geq", pair)))
+            values.append(
+                ("GED GPT-OSS (paper)", printed["ged_difference"], None, _levels("ged", pair))
+            )
         for judge, quality in row["judged"].items():
-            values.append((f"GEQ {judge} (here)", None, quality["difference"]))
-            values.append((f"GED {judge} (here)", None, quality["ged"][0] - quality["ged"][1]))
-        for by, published, measured in values:
-            numbers = {"by": by, "paper": published, "measured": measured}
+            gap = quality["ged"][0] - quality["ged"][1]
+            difference = quality["difference"]
+            values.append((f"GEQ {judge} (here)", None, difference, _levels("geq", quality)))
+            values.append((f"GED {judge} (here)", None, gap, _levels("ged", quality)))
+        for by, published, measured, levels in values:
+            numbers = {"by": by, "paper": published, "measured": measured, **levels}
             rows.append({"steps": row["steps"], "setting": row["setting"], **numbers})
     unit = "perplexity, MDLM over DiDi-Instruct; GEQ and GED, MDLM minus DiDi-Instruct"
     keys = (Column("steps", "M"), Column("setting"), Column("by"))

@@ -71,9 +71,13 @@ def below_guard(rows: Sequence[Mapping[str, Any]], threshold: float | None) -> l
 def sweep_lines(
     axes: Axes, rows: Sequence[Mapping[str, Any]], column: str, threshold: float | None
 ) -> None:
-    """A column against temperature, a colour per budget; float32 dashed, the guard by markers."""
+    """A column against temperature, a colour per budget; float32 dashed, the guard by markers.
+
+    A schedule has no place on the axis: the table alone has it.
+    """
     from strop.figures import GREY, LINES, PALETTE, grouped, line
 
+    rows = [row for row in rows if not isinstance(row["temperature"], str)]
     lines = grouped(sorted(rows, key=lambda row: row["temperature"]), "steps", "precision")
     steps = sorted({m for m, _ in lines})
     for colour, m in zip(PALETTE * len(steps), steps, strict=False):
@@ -97,7 +101,8 @@ def _draw(result: Result) -> Figure:
         sweep_lines(panel, rows, column, threshold)
     if threshold is not None:
         axes[1].axhline(threshold, color=GREY, lw=0.8)
-        corner = (max(r["temperature"] for r in rows), threshold)
+        temperatures = [r["temperature"] for r in rows if not isinstance(r["temperature"], str)]
+        corner = (max(temperatures, default=1.0), threshold)
         axes[1].annotate("guard", corner, fontsize=7, color=GREY, ha="right", va="bottom")
     axes[0].set(ylabel="perplexity")
     log_y(axes[0])

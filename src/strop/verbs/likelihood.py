@@ -38,7 +38,7 @@ def _run(ask: Ask) -> Result:
     from strop.spec.generator import SamplerSpec
 
     model = load_denoiser(ask.sources[0], device=ask["device"], dtype=ask["dtype"])
-    length = min(ask["length"], usable_length(model, None))
+    length = usable_length(model, ask["length"])
     file = Path(ask["held_out"] or HELD_OUT)
     held = read_rows(file, model, length=length, most=ask["n"], least=2)
     taus = [float(tau) for tau in ask["temperature"]]

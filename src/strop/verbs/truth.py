@@ -243,8 +243,8 @@ def _precisions(rows: Rows) -> Iterable[str]:
     for row in rows:
         rare = ", ".join(f"{k}: {v}" for k, v in row.get("rare", {}).items())
         yield (
-            f"{row['setting']}: {row['violations']:.2f} violations, modes {row['modes'].value:.1f}"
-            + (f"; rare words a text, {rare}" if rare else "")
+            f"{row['model']}, {row['setting']}: {row['violations']:.2f} violations, modes "
+            f"{row['modes'].value:.1f}" + (f"; rare words a text, {rare}" if rare else "")
         )
 
 
@@ -292,6 +292,7 @@ QUESTIONS: dict[str, TruthQuestion] = {
             *swept((64,), (1.0, 0.8)),
             *swept((256,), (1.0,)),
             *swept((1024,), (1.0, 0.8), models=CHEAP),
+            *swept((WORDS,), (1.0, 0.8), **ORDER, score="random", models=CHEAP),
             *FROM_LEFT,
         ),
         _headline,

@@ -47,6 +47,8 @@ LANE, GAP = 0.11, 0.07
 
 def _settings(figure: Figure, result: Result) -> None:
     """Every setting's violations and, beside them, modes; one colour a model."""
+    from matplotlib.ticker import LogLocator, NullFormatter
+
     rows = list(result.table.rows)
     models = list(dict.fromkeys(row["model"] for row in rows))
     by_setting = grouped(rows, "setting").values()
@@ -71,7 +73,10 @@ def _settings(figure: Figure, result: Result) -> None:
     right.plot([], [], color="black", lw=0.7, ls=":", label="modes of the language")
     left.set_yticks(list(ticks), list(ticks.values()), fontsize=6)
     left.set(ylim=(place - GAP / 2, -GAP / 2), xscale="log", xlabel="wrong words a text")
+    low, high = left.get_xlim()
+    left.xaxis.set_major_locator(LogLocator(subs=(1.0,) if high > 100 * low else (1.0, 2.0, 5.0)))
     left.xaxis.set_major_formatter("{x:g}")
+    left.xaxis.set_minor_formatter(NullFormatter())
     right.set(xlim=(0, None), xlabel="effective modes")
     figure.legend(fontsize=6, loc="outside lower center", ncols=len(models) + 1)
     for axes in (left, right):

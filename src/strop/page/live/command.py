@@ -19,7 +19,7 @@ def _run(ask: Ask) -> Result:
     import uvicorn
 
     from strop.page.live.guarded import new_token
-    from strop.page.live.server import Server
+    from strop.page.live.server import Listener, Server
     from strop.page.live.viewer import Viewer
 
     listening = _listening(ask["port"])
@@ -36,13 +36,9 @@ def _run(ask: Ask) -> Result:
         server.app, log_level="warning", access_log=False, ws="none", server_header=False,
         timeout_graceful_shutdown=1,
     )  # fmt: skip
-    try:
-        uvicorn.Server(config).run(sockets=[listening])
-    except KeyboardInterrupt:
-        pass
-    finally:
-        listening.close()
-    return Result(json={"address": address, "folders": [str(path) for path in paths]})
+    with listening:
+        Listener(config, server).run(sockets=[listening])
+    return Result(silent=True)
 
 
 def _folders(given: tuple[str, ...] | None) -> list[Path]:
@@ -92,6 +88,7 @@ def _listening(port: int | None) -> socket.socket:
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             listening.bind((HOST, wanted))
+            listening.listen()  # a browser that is faster than the server waits
             return listening
         except OSError as error:
             listening.close()
@@ -122,5 +119,6 @@ VERB = Verb(
         Parameter.flag("no_open", "Print the address only."),
     ),
     run=_run,
+    json=False,
     examples=("strop view runs/audit", "strop view runs/a runs/b --port 8200 --no-open"),
 )

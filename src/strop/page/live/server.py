@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
+import signal
+import threading
 import time
-from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager, suppress
 from functools import partial
 from pathlib import Path
-from typing import Any
+from types import FrameType
+from typing import Any, TypeVar
 
 import numpy as np
+import uvicorn
+from anyio import to_thread
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
@@ -34,6 +40,8 @@ from strop.page.live.viewer import Made, Viewer
 from strop.page.page import LIVE, SCRIPTS, STYLES
 from strop.page.player import player
 
+Read = TypeVar("Read")
+
 PAUSE = 1.0
 """Seconds between two looks at the folders, at least."""
 SOON = 1.0
@@ -54,6 +62,8 @@ class Server:
         self._viewer = viewer
         self._ticked = asyncio.Condition()
         self._listeners = 0
+        self._closed = False
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._states: list[dict[str, Any]] = []
         self._making: dict[tuple[int, ...], asyncio.Task[Made]] = {}
         routes = [
@@ -71,6 +81,12 @@ class Server:
         inner = Starlette(routes=routes, lifespan=self._lifespan)
         inner.router.redirect_slashes = False
         self.app = Guarded(inner, token, port, writes=["/ratings"])
+
+    def close(self) -> None:
+        """End all streams of events, from any thread."""
+        self._closed = True
+        if self._loop is not None:
+            asyncio.run_coroutine_threadsafe(self._tell(), self._loop)
 
     # ------------------------------------------------------------------------ pages
 
@@ -91,9 +107,19 @@ class Server:
     def _make(self, view: tuple[int, ...]) -> asyncio.Task[Made]:
         """The page of a view as it becomes ready, made once for all who wait for it."""
         if view not in self._making or self._making[view].done():
-            made = run_in_threadpool(self._viewer.prepared, view)
-            self._making[view] = asyncio.create_task(made)
+            self._making[view] = asyncio.create_task(self._prepare(view))
         return self._making[view]
+
+    async def _prepare(self, view: tuple[int, ...]) -> Made:
+        """The page of a view; whoever waits for it hears at once of each form that is ready."""
+        before = self._viewer.known(view)
+        await _until_closed(self._viewer.begin, view)
+        if self._viewer.known(view) is not before:
+            await self._tell()
+        made = await _until_closed(self._viewer.made, view)
+        if made is not before:  # otherwise nobody need look again before the next tick
+            await self._tell()
+        return made
 
     async def _file(self, request: Request) -> Response:
         name = request.path_params["name"]
@@ -170,8 +196,8 @@ class Server:
         try:
             await self._tick()
             beat = time.monotonic()
-            while True:
-                for name, key, told in await run_in_threadpool(self._news, view):
+            while not self._closed:
+                for name, key, told in await _until_closed(self._news, view):
                     text = json.dumps(told, allow_nan=False, default=str)
                     if sent.get(key) != text:
                         sent[key], beat = text, time.monotonic()
@@ -209,8 +235,11 @@ class Server:
 
     async def _tick(self) -> None:
         """Look at all folders, and wake who waits for news."""
-        await run_in_threadpool(self._viewer.look)
-        self._states = await run_in_threadpool(self._viewer.states)
+        await _until_closed(self._viewer.look)
+        self._states = await _until_closed(self._viewer.states)
+        await self._tell()
+
+    async def _tell(self) -> None:
         async with self._ticked:
             self._ticked.notify_all()
 
@@ -223,9 +252,43 @@ class Server:
 
     @asynccontextmanager
     async def _lifespan(self, _: Starlette) -> AsyncIterator[None]:
+        self._loop = asyncio.get_running_loop()
         watching = asyncio.create_task(self._watch())
         yield
         watching.cancel()
+
+
+class Listener(uvicorn.Server):
+    """uvicorn, which ends by Ctrl-C or SIGTERM without a word: that is how a view ends."""
+
+    def __init__(self, config: uvicorn.Config, server: Server) -> None:
+        super().__init__(config)
+        self._server = server
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """Open pages are let go of, and what is broken off is no error."""
+        super().handle_exit(sig, frame)
+        logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)
+        self._server.close()
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """As its own, but that nobody hears of the signal again afterwards."""
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        ends = (signal.SIGINT, signal.SIGTERM)
+        before = {number: signal.signal(number, self.handle_exit) for number in ends}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+
+async def _until_closed(read: Callable[..., Read], *given: Any) -> Read:
+    """What a function reads, in a thread that nobody waits for when the server ends."""
+    return await to_thread.run_sync(read, *given, abandon_on_cancel=True)
 
 
 async def _told(answer: Callable[[], Any]) -> Response:

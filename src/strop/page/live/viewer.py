@@ -125,13 +125,12 @@ class Viewer:
             self._first.pop(numbers, None)
             return new
 
-    def prepared(self, numbers: tuple[int, ...]) -> Made:
-        """The page of a view as its folders are now; of many outputs one without numbers before."""
+    def begin(self, numbers: tuple[int, ...]) -> None:
+        """Look at a view's folders; if they hold many outputs, make a page without numbers."""
         self.look(numbers)
         outputs = sum(sum(self.details(i)["counts"].values()) for i in numbers)
         if outputs > MANY and self.known(numbers) is None:
             self.first(numbers)
-        return self.made(numbers)
 
     def first(self, numbers: tuple[int, ...]) -> Made:
         """What is shown of a view until its page was made once: all but the cells' numbers."""
