@@ -93,10 +93,12 @@ def test_a_page_follows_a_run(browser: object, begun: Run) -> None:
         for one in begun.cells():
             one.merge()
             with_perplexity(one, [float(i) for i in range(40)], [2] * 40)
+        page.page.evaluate("document.querySelector('h1').textContent = 'of an earlier page'")
         # The table of the settings is another now, and nobody loaded the page again.
         told(page, "Perplexity", "#corners")
         page.page.wait_for_function("document.getElementById('under-way').hidden")
         assert page.page.locator("#corners tbody td a").count() == 2
+        assert page.page.locator("h1").inner_text() == "made"
         assert page.page.locator("nav a").count() > 1
         quiet(page, address)
 
@@ -231,6 +233,8 @@ def test_a_training_run_draws_its_curve(browser: object, tmp_path: Path) -> None
             told(page, "under way")
             told(page, "20 of 100 steps")
             told(page, "After 20 steps", "#answer")
+            assert page.page.locator("header.top .show-keys").count() == 1
+            assert page.page.locator("header.top h1").count() == 1
             values = page.page.locator("#answer .value")
             assert values.count() == 4  # held out, then training
             # Nothing is replaced under somebody's hands, and what is unfolded stays unfolded.

@@ -165,6 +165,10 @@
       document.dispatchEvent(new CustomEvent("strop:replaced", { detail: { element: one } }));
     }
     for (const [key, one] of here) if (!wanted.has(key) && !kept(one)) one.remove();
+    const head = (page) => [...page.querySelectorAll("header.top > :not(button)")];
+    head(document).forEach((one) => one.remove());
+    document.querySelector("header.top").prepend(...head(made));
+    document.title = made.title;
     const bar = document.querySelector("body > nav"), other = made.querySelector("body > nav");
     if (bar && other) bar.replaceChildren(...other.childNodes);
     else if (other) document.querySelector("header.top").after(other);
