@@ -17,11 +17,11 @@ from strop.groupeval.validation import (
     CARDS,
     JudgedGroups,
     control_groups,
-    controlled,
+    control_summary,
     effects,
     make_card,
-    said_of,
     validate,
+    verdicts_of,
 )
 from strop.verbs.groupeval_validate import DATA, KEPT, PROFILE, KnownVectors
 from strop.verbs.groupeval_verbs import VALIDATE
@@ -38,11 +38,11 @@ def main() -> None:
         for features in ("minilm", "ngrams"):
             spec = offline_spec(profile, features=features, model=model)
             client = offline_client(spec, profile, embed)
-            verdicts = said_of(groups, client, profile)
+            verdicts = verdicts_of(groups, client, profile)
             found = validate(JudgedGroups.of(spec.title, verdicts), groups)
             controls = control_groups(groups)
-            said = {name: said_of(some, client, profile) for name, some in controls.items()}
-            tried = controlled(verdicts, said)
+            said = {name: verdicts_of(some, client, profile) for name, some in controls.items()}
+            tried = control_summary(verdicts, said)
             more = {**tried, "effects": effects(groups, verdicts), "per_1000_texts": FREE}
             card = make_card(spec, profile, found, DATA, verdicts, **more)
             content = json.dumps(card, indent=2, allow_nan=False) + "\n"

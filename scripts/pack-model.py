@@ -22,7 +22,7 @@ import strop
 from packing import PackedLoss, as_lines, held_out_texts, pack
 from strop.denoisers.tokenizer import TextCodec
 from strop.disk import write
-from strop.store.folder import told_apart
+from strop.store.folder import setting_changes
 from strop.training.documents import Shards
 from strop.training.run import TrainingRun
 from strop.training.spec import TrainSpec
@@ -170,7 +170,7 @@ def _changes(before: TrainingRun | None, run: TrainingRun) -> list[str]:
     """What the run before did otherwise, and the weights that it handed over."""
     if before is None:
         return []
-    told = "; ".join(told_apart(_shown(before.spec), _shown(run.spec)))
+    told = "; ".join(setting_changes(_shown(before.spec), _shown(run.spec)))
     result = run.result() or {}
     return [
         "",

@@ -98,15 +98,15 @@ FAULTS = (
     Fault(
         "macro perplexity counts outputs without a token",
         "measure/across.py",
-        "np.stack([mean, some.astype(float)], 1)",
-        "np.stack([mean, np.ones(len(some))], 1)",
+        "np.stack([mean, scored.astype(float)], 1)",
+        "np.stack([mean, np.ones(len(scored))], 1)",
         ("tests/measure/test_perplexity.py::test_macro_gives_every_output_one_voice",),
     ),
     Fault(
         "a guard that was kept for another length is used",
         "measure/guard.py",
-        'if run is None or kept is None or kept.get("length") != generator.length:',
-        "if run is None or kept is None:",
+        'if run is None or stored is None or stored.get("length") != generator.length:',
+        "if run is None or stored is None:",
         ("tests/measure/test_guard.py",),
     ),
     Fault(
@@ -134,8 +134,8 @@ FAULTS = (
     Fault(
         "merge sees a conflict only where every token differs",
         "store/tables.py",
-        "token_ids(theirs, spec)).all(1)",
-        "token_ids(theirs, spec)).any(1)",
+        "token_ids(right, spec)).all(1)",
+        "token_ids(right, spec)).any(1)",
         ("tests/engines/test_merge.py",),
     ),
     Fault(
@@ -162,8 +162,8 @@ FAULTS = (
     Fault(
         "files changed in place look the same",
         "store/cell.py",
-        "found.st_mtime_ns, found.st_ctime_ns",
-        "found.st_mtime_ns, found.st_mtime_ns",
+        "status.st_mtime_ns, status.st_ctime_ns",
+        "status.st_mtime_ns, status.st_mtime_ns",
         ("tests/verbs/test_finished.py::test_a_change_that_keeps_size_and_time_is_seen",),
     ),
     Fault(
@@ -241,8 +241,8 @@ FAULTS = (
     Fault(
         "a filter's limit ends a program in the sandbox, too",
         "tasks/task.py",
-        "check(*given) if self.sandboxed else within(check, *given)",
-        "within(check, *given)",
+        "check(*arguments) if self.sandboxed else within(check, *arguments)",
+        "within(check, *arguments)",
         ("tests/tasks/test_grade.py",),
     ),
     Fault(
@@ -284,7 +284,7 @@ FAULTS = (
     Fault(
         "better though somewhere it may be worse by the margin",
         "comparing/verdict.py",
-        "if equal.mean.below(-average) and all(one.below(most) for one, most in points):",
+        "if equal.mean.below(-average) and all(point.below(most) for point, most in points):",
         "if equal.mean.below(-average):",
         ("tests/comparing/test_exact.py",),
     ),
@@ -312,15 +312,15 @@ FAULTS = (
     Fault(
         "an output that is too short is scored on what it has",
         "comparing/diversity.py",
-        "there = self.lengths >= tokens",
-        "there = self.lengths >= 1",
+        "long_enough = self.lengths >= tokens",
+        "long_enough = self.lengths >= 1",
         ("tests/comparing/test_scored.py",),
     ),
     Fault(
         "another margin begins to count looks anew",
         "comparing/outputs.py",
-        "looks = known.setdefault(_hash([_identity(one) for one in pair]), [])",
-        'looks = known.setdefault(_hash([ask["margin"], *map(_identity, pair)]), [])',
+        "looks = looks_by_pair.setdefault(_hash([_identity(side) for side in pair]), [])",
+        'looks = looks_by_pair.setdefault(_hash([ask["margin"], *map(_identity, pair)]), [])',
         ("tests/verbs/test_looks.py",),
     ),
     Fault(
@@ -333,7 +333,7 @@ FAULTS = (
     Fault(
         "what follows the first document lifts an output over the guard",
         "measure/frame.py",
-        "cut |= np.isin(index, one.index[less])",
+        "cut |= np.isin(index, part.index[less])",
         "cut |= False",
         ("tests/measure/test_documents.py",),
     ),
@@ -347,8 +347,8 @@ FAULTS = (
     Fault(
         "methods are held against each other where their searches stopped",
         "verbs/tuned_against_tuned.py",
-        "gap = None if found.equal is None else found.equal.mean",
-        "gap = None if found.tuned is None else found.tuned.gap",
+        "gap = None if comparison.equal is None else comparison.equal.mean",
+        "gap = None if comparison.tuned is None else comparison.tuned.gap",
         ("tests/verbs/test_tune.py::test_what_is_left_of_a_gain",),
     ),
     Fault(
@@ -361,7 +361,7 @@ FAULTS = (
     Fault(
         "the same by the mean gap",
         "comparing/verdict.py",
-        "if all(one.within(off - margin, margin - off) for one, off in smooth):",
+        "if all(gap.within(off - margin, margin - off) for gap, off in smooth):",
         "if equal.mean.within(-margin, margin):",
         ("tests/comparing/test_smooth.py",),
     ),
@@ -457,8 +457,8 @@ FAULTS = (
     Fault(
         "steps of the test follow each other in training, too",
         "tasks/sums.py",
-        'return "test" if kept[0] else None if any(kept) else "train"',
-        'return "test" if kept[0] else "train"',
+        'return "test" if held_out[0] else None if any(held_out) else "train"',
+        'return "test" if held_out[0] else "train"',
         ("tests/tasks/test_sums.py",),
     ),
     Fault(
@@ -472,8 +472,8 @@ FAULTS = (
     Fault(
         "where more is better the wrong end of the interval decides",
         "tuning/race.py",
-        "low = found.ends[0] if sign > 0 else -found.ends[1]",
-        "low = found.ends[0] if sign > 0 else -found.ends[0]",
+        "low = difference.ends[0] if sign > 0 else -difference.ends[1]",
+        "low = difference.ends[0] if sign > 0 else -difference.ends[0]",
         ("tests/tuning/test_race_rules.py",),
     ),
     Fault(
@@ -510,7 +510,7 @@ FAULTS = (
     Fault(
         "perplexity without the prompt",
         "verbs/truth_measured.py",
-        '[f"{PROMPT} {one}" for one in texts]',
+        '[f"{PROMPT} {text}" for text in texts]',
         "list(texts)",
         ("tests/verbs/test_truth_study.py::test_perplexity_is_read_behind_the_prompt",),
     ),
@@ -551,8 +551,8 @@ FAULTS = (
     Fault(
         "better samples are told as worse ones",
         "verbs/posterior.py",
-        'rows.append({**row, "ratio": perplexity_ratio(one, sharp)})',
-        'rows.append({**row, "ratio": perplexity_ratio(sharp, one)})',
+        'rows.append({**row, "ratio": perplexity_ratio(plain, sharp)})',
+        'rows.append({**row, "ratio": perplexity_ratio(sharp, plain)})',
         ("tests/verbs/test_paper.py::test_cells_beside_a_loss_are_its_own_at_1_over_sharpened",),
     ),
     Fault(

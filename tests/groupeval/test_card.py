@@ -17,14 +17,14 @@ from strop.groupeval.profile import Profile
 from strop.groupeval.validation import (
     CARDS,
     JudgedGroups,
-    asked_again,
     card_of,
     card_rows,
     card_words,
     effects,
     read_card,
-    said_of,
+    repeat_agreement,
     validate,
+    verdicts_of,
 )
 from strop.groupeval.verdict import Grade, GroupVerdict, NoVerdict
 
@@ -38,7 +38,7 @@ def test_a_card_that_ships_says_what_comes_out(model: str) -> None:
     assert card is not None
     assert card["judge"] == f"{model}/ngrams"
     groups = [one for one in shipped_groups() if one.task == "conTest prompt"]
-    said = said_of(groups, offline_client(spec, ANSWERS), ANSWERS)
+    said = verdicts_of(groups, offline_client(spec, ANSWERS), ANSWERS)
     found = validate(JudgedGroups.of("x", said), groups, replicates=50)["tasks"]["conTest prompt"]
     told = card["agreement"]["conTest prompt"]
     for name in ("spearman", "kendall_tau_b", "accuracy"):
@@ -100,7 +100,7 @@ def said(modes: str, *qualities: int) -> GroupVerdict:
 def test_asking_again_place_and_length_by_hand() -> None:
     first = [said("AB", 1, 2), said("AA", 1, 2), None]
     second = [said("AB", 0, 0), said("AB", 0, 0), said("AA", 0, 0)]
-    assert asked_again(first, second) == {
+    assert repeat_agreement(first, second) == {
         "n_groups": 2,
         "same_ged": 0.5,
         "mean_change_of_ged": 5.0,
@@ -117,7 +117,7 @@ def test_a_judge_without_a_verdict_is_counted_not_scored() -> None:
 
     reasons: list[str] = []
     groups = [RatedGroup(("a", "b"), score=1.0)]
-    assert said_of(groups, answer, ANSWERS, reasons.append) == [None]
+    assert verdicts_of(groups, answer, ANSWERS, reasons.append) == [None]
     assert reasons == ["refused"]
     found = validate(JudgedGroups.of("x", [None]), groups, replicates=10)["tasks"]["all"]
     assert (found["n_groups"], found["n_groups_asked"]) == (0, 1)

@@ -17,9 +17,9 @@ from strop.groupeval.human import RatedGroup, read_groups, shipped_groups, tasks
 from strop.groupeval.validation import (
     JudgedGroups,
     best_threshold,
+    right_by_threshold,
     spearmans,
     taus,
-    told_apart,
     v_measure,
     validate,
     weighted_kappa,
@@ -44,10 +44,10 @@ def test_the_threshold_comes_from_other_contexts() -> None:
     assert best_threshold(x, high) == 2.5
     # b says that 2 is high, so a is wrong twice; a says nothing but that one of two is high.
     x, high = np.array([1.0, 2, 1, 2]), np.array([True, False, False, True])
-    assert told_apart(x, high, ["a", "a", "b", "b"]) == pytest.approx([0, 0, 0, 1])
+    assert right_by_threshold(x, high, ["a", "a", "b", "b"]) == pytest.approx([0, 0, 0, 1])
     x, high = np.array([1.0, 2, 1, 2, 1.1, 2.2]), np.array([False, True] * 3)
-    assert told_apart(x, high, ["a", "a", "b", "b", "c", "c"]) == pytest.approx([1] * 6)
-    assert told_apart(x[:2], high[:2], ["a", "a"]) is None  # nothing else to learn it from
+    assert right_by_threshold(x, high, ["a", "a", "b", "b", "c", "c"]) == pytest.approx([1] * 6)
+    assert right_by_threshold(x[:2], high[:2], ["a", "a"]) is None  # nothing else to learn it from
 
 
 def test_modes_and_grades_by_hand() -> None:

@@ -211,7 +211,7 @@ def test_a_transformers_without_diffusion_gemma_is_refused_by_its_version(root: 
 
 def test_bd3lm_without_its_block_size_is_told(root: Path, tmp_path: Path):
     place = _changed(root / "bd3lm", tmp_path / "bd3lm", block_size=None)
-    with pytest.raises(strop.UserError, match="in which blocks the network was trained"):
+    with pytest.raises(strop.UserError, match="block size that the network was trained with"):
         strop.load_denoiser(place, device="cpu")
 
 

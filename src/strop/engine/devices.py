@@ -70,17 +70,17 @@ class Processes:
 
     def events(self, seconds: float) -> list[Event]:
         """What workers sent."""
-        mine = {end: worker for worker, end in self._ends.items()}
-        heard = [self._hear(mine[end], end) for end in wait(list(mine), seconds)]  # type: ignore[index]
+        by_end = {end: worker for worker, end in self._ends.items()}
+        heard = [self._hear(by_end[end], end) for end in wait(list(by_end), seconds)]  # type: ignore[index]
         return [event for event in heard if event is not None]
 
     def _hear(self, worker: int, end: Connection) -> Event | None:
         try:
-            turn, *said = end.recv()
+            turn, *message = end.recv()
         except (EOFError, OSError, pickle.UnpicklingError):
             return self._replace(worker)
         # A worker may say that it has loaded when the others have done the job without it.
-        return Event(worker, *said) if turn == self._turn else None
+        return Event(worker, *message) if turn == self._turn else None
 
     def _replace(self, worker: int) -> Event:
         self._ends.pop(worker).close()
@@ -94,16 +94,16 @@ class Processes:
         return Event(worker, "died", why)
 
     def _start(self, worker: int) -> None:
-        mine, theirs = socket.socketpair()
-        with theirs:
+        own_end, worker_end = socket.socketpair()
+        with worker_end:
             environment = {**os.environ, "PYTHONPATH": source_path()}
             environment |= dict.fromkeys(THREADS, str(self._threads[self._places[worker]]))
             # -P: what lies in the working directory must not pass for a module.
-            command = [sys.executable, "-P", "-m", "strop.engine.devices", str(theirs.fileno())]
+            command = [sys.executable, "-P", "-m", "strop.engine.devices", str(worker_end.fileno())]
             self._running[worker] = subprocess.Popen(
-                command, pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL, env=environment
+                command, pass_fds=[worker_end.fileno()], stdin=subprocess.DEVNULL, env=environment
             )
-        self._ends[worker] = Connection(mine.detach())
+        self._ends[worker] = Connection(own_end.detach())
         self._send(worker, self._places[worker])
         self._send(worker, (self._turn, self._job))
 
@@ -131,16 +131,18 @@ def _threads(places: list[str]) -> dict[str, int]:
     """
     import torch
 
-    whole, cpus = torch.get_num_threads(), places.count("cpu")
-    return {one: max(1, whole // (cpus if one == "cpu" else len(places))) for one in places}
+    threads, cpus = torch.get_num_threads(), places.count("cpu")
+    return {
+        device: max(1, threads // (cpus if device == "cpu" else len(places))) for device in places
+    }
 
 
 def failure(error: BaseException) -> BaseException:
     """An error as it travels: the user's as it is, a bug with its traceback."""
     if isinstance(error, StropError):
         return error
-    if isinstance(error, ModuleNotFoundError) and (told := missing_package(error)) is not None:
-        return told
+    if isinstance(error, ModuleNotFoundError) and (missing := missing_package(error)) is not None:
+        return missing
     if out_of_memory(error):
         return MemoryError(str(error))
     return RuntimeError("".join(traceback.format_exception(error)))

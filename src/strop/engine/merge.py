@@ -25,13 +25,13 @@ def merge_runs(sources: Sequence[str | os.PathLike[str]], out: str | os.PathLike
     Refuses runs of other cells, and outputs that two runs have differently. What is in `out`
     already stays, and so does what was merged.
     """
-    runs = [Run.open(one) for one in sources]
-    for one in runs:
-        if one.path.resolve() == Path(out).resolve():
+    runs = [Run.open(run) for run in sources]
+    for run in runs:
+        if run.path.resolve() == Path(out).resolve():
             raise UserError(
                 "A run cannot be merged into itself.", where=out, fix="choose another `out`"
             )
-        _refuse_others(runs[0], one)
+        _refuse_others(runs[0], run)
     first = runs[0]
     counts = {id_: max(run.wanted()[id_] for run in runs) for id_ in first.wanted()}
     asked = {**first.asked, "n": max(counts.values()), "outputs": list(counts.values())}
@@ -73,33 +73,33 @@ def _take_in(run: Run, merged: Run) -> None:
     if guard is not None and merged.guard() is None:
         merged.keep_guard({key: value for key, value in guard.items() if key != "format"})
     for cell in run.cells():
-        there = merged.cell(cell.id)
-        kept = cell.prompts()
-        if kept is not None:
-            merged.keep_prompts(kept.canvases, kept.pieces)
-        with there.drawing():
-            _take_outputs(cell, there)
-            known = {one["session"] for one in there.sessions()}
+        target = merged.cell(cell.id)
+        prompts = cell.prompts()
+        if prompts is not None:
+            merged.keep_prompts(prompts.canvases, prompts.pieces)
+        with target.drawing():
+            _take_outputs(cell, target)
+            recorded = {earlier["session"] for earlier in target.sessions()}
             for session in cell.sessions():
-                if session["session"] not in known:
-                    there.record(session)
-        _take_scores(cell, there)
+                if session["session"] not in recorded:
+                    target.record(session)
+        _take_scores(cell, target)
 
 
-def _take_outputs(cell: Cell, there: Cell) -> None:
-    new, old = cell.table(), there.table()
+def _take_outputs(cell: Cell, target: Cell) -> None:
+    new, old = cell.table(), target.table()
     _refuse_conflicts(cell, new, old)
     rows = np.flatnonzero(~np.isin(new["index"].to_numpy(), old["index"].to_numpy()))
     if len(rows):
-        there.add_table(new.take(rows))
+        target.add_table(new.take(rows))
 
 
 def _refuse_conflicts(cell: Cell, new: pa.Table, old: pa.Table) -> None:
     """Equal seeds give equal outputs: where they do not, one of the runs is not what it says."""
-    index, ours, theirs = np.intersect1d(
+    index, new_rows, old_rows = np.intersect1d(
         new["index"].to_numpy(), old["index"].to_numpy(), return_indices=True
     )
-    differ = ~same_outputs(new.take(ours), old.take(theirs), cell.spec)
+    differ = ~same_outputs(new.take(new_rows), old.take(old_rows), cell.spec)
     if differ.any():
         raise UserError(
             "Two runs have different outputs under one number.",
@@ -111,14 +111,16 @@ def _refuse_conflicts(cell: Cell, new: pa.Table, old: pa.Table) -> None:
         )
 
 
-def _take_scores(cell: Cell, there: Cell) -> None:
+def _take_scores(cell: Cell, target: Cell) -> None:
     for table in cell.scores().values():
-        known = there.score(table.metric)
-        if known is not None:
-            _refuse_other_scores(cell, table, known)
-        if not np.isin(table.index, [] if known is None else known.index).all():
-            there.add_scores(table.metric, {"index": table.index, **table.columns})
-            there.add_words(table.metric, {**cell.words(table.metric), **there.words(table.metric)})
+        stored = target.score(table.metric)
+        if stored is not None:
+            _refuse_other_scores(cell, table, stored)
+        if not np.isin(table.index, [] if stored is None else stored.index).all():
+            target.add_scores(table.metric, {"index": table.index, **table.columns})
+            target.add_words(
+                table.metric, {**cell.words(table.metric), **target.words(table.metric)}
+            )
 
 
 ROUNDING = 2.0**-7
@@ -128,13 +130,13 @@ bfloat16's step, as one machine may evaluate in it and the other not."""
 
 def _refuse_other_scores(cell: Cell, new: ScoreTable, old: ScoreTable) -> None:
     """One metric of one output is one number, whoever measured it."""
-    index, ours, theirs = np.intersect1d(new.index, old.index, return_indices=True)
+    index, new_rows, old_rows = np.intersect1d(new.index, old.index, return_indices=True)
     if new.columns.keys() != old.columns.keys():
         differ, names = np.ones(len(index), bool), sorted(new.columns.keys() ^ old.columns.keys())
     else:
         differ, names = np.zeros(len(index), bool), []
     for name in new.columns.keys() & old.columns.keys():
-        a, b = new.columns[name][ours], old.columns[name][theirs]
+        a, b = new.columns[name][new_rows], old.columns[name][old_rows]
         slack = ROUNDING if a.dtype.kind == "f" else 0.0
         far = np.abs(a - b) > slack * (1.0 + np.minimum(np.abs(a), np.abs(b)))
         far = far.any(axis=tuple(range(1, far.ndim)))  # of no common output, none

@@ -89,8 +89,8 @@ def join(address: str | None) -> None:
         os.environ["PYTHONPATH"] = source_path()  # for the workers that it starts
         try:
             # "local": never a cluster of somebody else who works on this machine
-            own: dict[str, Any] = {"address": "local", "object_store_memory": STORE_BYTES}
-            ray.init(**own, include_dashboard=False, **quiet)
+            settings: dict[str, Any] = {"address": "local", "object_store_memory": STORE_BYTES}
+            ray.init(**settings, include_dashboard=False, **quiet)
         finally:
             if before is None:
                 del os.environ["PYTHONPATH"]
@@ -176,11 +176,11 @@ class Engine:
                     got=word or "nothing",
                     expected="cuda:0,cuda:1, all, or cpu:2",
                 )
-            some = _SOME_CPUS.fullmatch(word)
-            workers += int(some[1]) if some else 1
+            several = _SOME_CPUS.fullmatch(word)
+            workers += int(several[1]) if several else 1
         bounded_workers(workers, here=kind == "devices")
-        found = None if shard is None else Shard.read(shard)
-        return cls(kind, devices, ray_address, found)
+        part = None if shard is None else Shard.read(shard)
+        return cls(kind, devices, ray_address, part)
 
     @property
     def parallel(self) -> bool:
@@ -202,11 +202,11 @@ class Engine:
 
     def places(self) -> list[str]:
         """A device per worker; one place `all` where they are to be counted."""
-        found: list[str] = []
+        devices: list[str] = []
         for word in (self.devices or "all").split(","):
-            some = _SOME_CPUS.fullmatch(word)
-            found += ["cpu"] * int(some[1]) if some else [word]
-        return ["all"] if "all" in found else found
+            several = _SOME_CPUS.fullmatch(word)
+            devices += ["cpu"] * int(several[1]) if several else [word]
+        return ["all"] if "all" in devices else devices
 
     def own(self, plan: Sequence[Unit]) -> list[Unit]:
         """The units of a plan that this process may take."""
@@ -258,19 +258,19 @@ class Unit:
 
 def cut(cells: Iterable[Iterable[Sequence[int]]]) -> list[Unit]:
     """All units of all cells, from the batches of each."""
-    batches = [(cell, tuple(one)) for cell, some in enumerate(cells) for one in some]
+    batches = [(cell, tuple(batch)) for cell, of_cell in enumerate(cells) for batch in of_cell]
     return [Unit(number, cell, indices) for number, (cell, indices) in enumerate(batches)]
 
 
 def spelled(indices: Iterable[int]) -> str:
     """Indices as people write them: 0-7, 16."""
-    found: list[list[int]] = []
-    for one in sorted(indices):
-        if found and one == found[-1][1] + 1:
-            found[-1][1] = one
+    ranges: list[list[int]] = []
+    for index in sorted(indices):
+        if ranges and index == ranges[-1][1] + 1:
+            ranges[-1][1] = index
         else:
-            found.append([one, one])
-    return ", ".join(str(a) if a == b else f"{a}-{b}" for a, b in found)
+            ranges.append([index, index])
+    return ", ".join(str(a) if a == b else f"{a}-{b}" for a, b in ranges)
 
 
 class Elsewhere(Incomplete):
@@ -308,28 +308,29 @@ def all_parts() -> Iterator[Callable[[], AbstractContextManager[None]]]:
 
     `with all_parts() as part:` around them, `with part():` around each.
     """
-    rest: list[Elsewhere] = []
+    elsewhere: list[Elsewhere] = []
 
     @contextmanager
     def part() -> Iterator[None]:
         try:
             yield
         except Elsewhere as error:
-            rest.append(error)
+            elsewhere.append(error)
 
     yield part
-    if rest:
-        raise rest[0]
+    if elsewhere:
+        raise elsewhere[0]
 
 
 def refuse_missing(run: Path, missing: Mapping[str, Iterable[int]], what: str = "outputs") -> None:
     """Name the outputs that are missing, by cell, if any are."""
-    said = [f"cell {cell[:8]}: {spelled(some)}" for cell, some in missing.items() if some]
-    if said:
+    lacking = [f"cell {cell[:8]}: {spelled(absent)}" for cell, absent in missing.items() if absent]
+    if lacking:
         raise Elsewhere(
-            f"{len(said)} of {len(missing)} cells lack {what}.",
+            f"{len(lacking)} of {len(missing)} cells lack {what}.",
             where=run,
-            got="; ".join(said[:8]) + (f"; and {len(said) - 8} more" if len(said) > 8 else ""),
+            got="; ".join(lacking[:8])
+            + (f"; and {len(lacking) - 8} more" if len(lacking) > 8 else ""),
             fix="run the other shards, then the same command again; or, if they write into runs of "
             "their own, strop merge",
         )
@@ -354,15 +355,15 @@ class Shard:
         """`i/n`, with i from 0, or `auto`: as a Slurm array or a launcher says."""
         if text == "auto":
             return cls._of_environment(environment)
-        found = re.fullmatch(r"(\d+)/(\d+)", text)
-        if not found or int(found[1]) >= int(found[2]):
+        match = re.fullmatch(r"(\d+)/(\d+)", text)
+        if not match or int(match[1]) >= int(match[2]):
             raise UserError(
                 "This is no shard.",
                 where="`shard`",
                 got=text,
                 expected="i/n with i from 0 to n - 1, such as 0/4, or auto",
             )
-        return cls(int(found[1]), int(found[2]))
+        return cls(int(match[1]), int(match[2]))
 
     @classmethod
     def _of_environment(cls, environment: Mapping[str, str]) -> Shard:

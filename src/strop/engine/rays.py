@@ -75,10 +75,10 @@ class Actors:
 
     def begin(self, job: Job) -> None:
         """Send a job to those who are there, and start the others."""
-        blob, known = pickle.dumps(job), (type(job), job.needs)
-        if known not in self._checked:
+        blob, kind = pickle.dumps(job), (type(job), job.needs)
+        if kind not in self._checked:
             _check(machines(), blob)
-            self._checked.append(known)
+            self._checked.append(kind)
         self._job, self._turn = blob, self._turn + 1
         self._replaced = [0] * self.size
         for worker in range(self.size):
@@ -142,8 +142,8 @@ def _layout(engine: Engine, nodes: list[Any]) -> tuple[str, int, dict[str, float
     """Device, number, needs and threads of the actors."""
     words = engine.places()
     gpus = gpus_of(nodes)
-    every = words == ["all"]
-    wanted = gpus if every else sum(word.startswith("cuda") for word in words)
+    all_devices = words == ["all"]
+    wanted = gpus if all_devices else sum(word.startswith("cuda") for word in words)
     if wanted > gpus:
         raise UserError(
             "The cluster has fewer GPUs.",
@@ -153,7 +153,7 @@ def _layout(engine: Engine, nodes: list[Any]) -> tuple[str, int, dict[str, float
         )
     if wanted:
         return "cuda", wanted, {"num_gpus": 1}, None
-    count = len(nodes) if every else len(words)
+    count = len(nodes) if all_devices else len(words)
     least = min(node["Resources"].get("CPU", 0) for node in nodes)
     share = int(least // math.ceil(count / len(nodes)))
     return "cpu", count, {"num_cpus": share}, max(1, share)
@@ -165,24 +165,24 @@ def _check(nodes: list[Any], job: bytes) -> None:
     from ray.exceptions import RayError
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-    mine = __version__
+    here_version = __version__
 
     def look(blob: bytes) -> str | None:  # travels as it is: strop may not be there
         import pickle
 
         try:
-            from strop.version import __version__ as theirs
+            from strop.version import __version__ as there_version
         except ImportError as error:
             return f"strop cannot be imported: {error}"
-        if theirs != mine:
-            return f"strop {theirs}, and {mine} where the command runs"
+        if there_version != here_version:
+            return f"strop {there_version}, and {here_version} where the command runs"
         try:
             pickle.loads(blob).check()
         except Exception as error:
             return str(error)
         return None
 
-    asked = {
+    checks = {
         ray.remote(look)
         .options(
             num_cpus=0,
@@ -192,7 +192,7 @@ def _check(nodes: list[Any], job: bytes) -> None:
         for node in nodes
     }
     faults = []
-    for ref, name in asked.items():
+    for ref, name in checks.items():
         try:
             fault = ray.get(ref)
         except RayError as error:
@@ -204,5 +204,5 @@ def _check(nodes: list[Any], job: bytes) -> None:
             f"{len(faults)} of {len(nodes)} nodes cannot do this work.",
             where="`ray_address`",
             got="\n".join(faults),
-            expected=f"strop {mine} and the checkpoint's files on every node",
+            expected=f"strop {here_version} and the checkpoint's files on every node",
         )

@@ -81,8 +81,8 @@ class WorkerSession:
 
     def add(self, outputs: Sequence[Output]) -> None:
         """These were drawn in it."""
-        self._indices |= {one.index for one in outputs}
-        self._seconds += sum(one.seconds for one in outputs)
+        self._indices |= {output.index for output in outputs}
+        self._seconds += sum(output.seconds for output in outputs)
 
     def document(self) -> dict[str, Any]:
         """For `cost.json`."""
@@ -221,11 +221,11 @@ class Sink:
         """So many workers do the units at once: there is one bar for all cells."""
         self._together = True
         counts = [self._cells[number].counted(left.values()) for number, left in self._left.items()]
-        some = f"{len(self._cells)} cells " if len(self._cells) > 1 else ""
-        words = [*filter(None, [self._what]), f"{some}on {workers} workers"]
+        cells = f"{len(self._cells)} cells " if len(self._cells) > 1 else ""
+        words = [*filter(None, [self._what]), f"{cells}on {workers} workers"]
         only = self._cells[0].spec if len(self._cells) == 1 else None
-        total, there = (sum(one[k] for one in counts) for k in range(2))
-        self._progress.start(only, total, there, ", ".join(words))
+        total, present = (sum(count[k] for count in counts) for k in range(2))
+        self._progress.start(only, total, present, ", ".join(words))
 
     def expect(self) -> None:
         """Say which cells come; what of them is on disk is said when they begin."""
@@ -233,8 +233,8 @@ class Sink:
         sizes = [cell.counted(self._left[number].values()) for number, cell in cells]
         self._progress.expect(
             [
-                (cell.spec, total - there)
-                for (_, cell), (total, there) in zip(cells, sizes, strict=True)
+                (cell.spec, total - present)
+                for (_, cell), (total, present) in zip(cells, sizes, strict=True)
             ],
             self._what,
         )
@@ -245,15 +245,15 @@ class Sink:
         One that this process has already is asked for again when its worker died.
         """
         cell = self._cells[unit.cell]
-        mine = unit.number in self._claims
-        if mine:
+        claimed = unit.number in self._claims
+        if claimed:
             self.flush()  # what the worker had sent
         elif not self._hold(unit.cell):
             return TAKEN
         if not cell.missing(unit):
             return ()
         with ExitStack() as stack:
-            if not mine and not stack.enter_context(cell.claim(unit)):
+            if not claimed and not stack.enter_context(cell.claim(unit)):
                 return TAKEN
             cell.look()  # only now: another process may have done it a moment ago
             missing = cell.missing(unit)
@@ -311,10 +311,10 @@ class Sink:
         began = self._clock()
         for number in list(self._rows):
             cell = self._cells[number]
-            cell.write([row for some in self._rows[number].values() for row in some])
+            cell.write([row for rows in self._rows[number].values() for row in rows])
             written = self._rows.pop(number)  # before anything else can fail: nothing counts twice
-            for worker, some in written.items():
-                cell.record(worker, self._facts[worker], some)
+            for worker, outputs in written.items():
+                cell.record(worker, self._facts[worker], outputs)
         while self._done:
             claim = self._claims.pop(self._done.pop().number, None)
             if claim is not None:
@@ -348,7 +348,7 @@ class Known:
 
     def look(self) -> set[int]:
         """The outputs that are there now."""
-        while new := [one for one in self.cell.files() if _stamp(one) not in self._seen]:
+        while new := [path for path in self.cell.files() if _stamp(path) not in self._seen]:
             for path in new:
                 stamp = _stamp(path)  # before reading: what replaces it meanwhile is read again
                 try:
@@ -388,10 +388,10 @@ class KnownScores:
 def _stamp(path: Path) -> tuple[str, int, int]:
     """Changes whenever a file is replaced; none changes in place."""
     try:
-        found = path.stat()
+        status = path.stat()
     except FileNotFoundError:
         return path.name, -1, -1
-    return path.name, found.st_ino, found.st_mtime_ns
+    return path.name, status.st_ino, status.st_mtime_ns
 
 
 class MemoryRows(CellRows):
@@ -424,7 +424,7 @@ class MemoryRows(CellRows):
 
     def pool(self) -> Pool:
         """All of them."""
-        provenance = [one.document() for one in self.sessions.values()]
+        provenance = [session.document() for session in self.sessions.values()]
         return Pool.of(self._made, list(self._outputs.values()), provenance)
 
 
@@ -439,11 +439,11 @@ class OutputRows(MemoryRows):
     @contextmanager
     def hold(self) -> Iterator[bool]:
         """Nobody starts the cell anew meanwhile."""
-        with self._cell.drawing(wait=False) as mine:
-            if mine:
+        with self._cell.drawing(wait=False) as acquired:
+            if acquired:
                 self._cell.sessions()  # damage is better found before hours of work than after
                 self._known = Known(self._cell)
-            yield mine
+            yield acquired
 
     def claim(self, unit: Unit) -> AbstractContextManager[bool]:
         """By the unit's first output."""

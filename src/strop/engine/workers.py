@@ -49,8 +49,8 @@ def keep_workers() -> Iterator[None]:
     finally:
         _KEPT.reset(token)
         with ExitStack() as stack:
-            for one in kept.values():
-                stack.push(one)
+            for idle in kept.values():
+                stack.push(idle)
 
 
 @contextmanager
@@ -58,11 +58,11 @@ def workers(engine: Engine) -> Iterator[Workers]:
     """Those of an engine that is not local. After an error they end: some may be busy."""
     kept = _KEPT.get()
     with ExitStack() as stack:
-        there = None if kept is None else kept.pop(engine, None)
-        mine = stack.enter_context(_started(engine) if there is None else there)
-        yield mine
+        idle = None if kept is None else kept.pop(engine, None)
+        running = stack.enter_context(_started(engine) if idle is None else idle)
+        yield running
         if kept is not None:
-            kept[engine] = mine
+            kept[engine] = running
             stack.pop_all()
 
 
@@ -85,10 +85,10 @@ def run_units(
 ) -> None:
     """Do what is missing of all units: `here`, or, where there is a `job`, as the engine says."""
     if job is not None and engine.parallel and not sink.complete():
-        asked = job()
-        with workers(engine) as some, closing(sink):
-            sink.one_bar(some.size)
-            run_by(some, asked, sink)
+        work = job()
+        with workers(engine) as crew, closing(sink):
+            sink.one_bar(crew.size)
+            run_by(crew, work, sink)
     else:
         with closing(sink):
             sink.expect()
@@ -111,24 +111,24 @@ def run_here(here: Callable[[], Worker], sink: Sink) -> None:
         sink.done(unit)
         return False
 
-    rest = [unit for unit in sink.units if taken(unit)]
-    while rest:
+    blocked = [unit for unit in sink.units if taken(unit)]
+    while blocked:
         sink.tick()
-        sink.waiting(rest[0])
-        before, rest = rest, [unit for unit in rest if taken(unit)]
-        if len(rest) == len(before):
+        sink.waiting(blocked[0])
+        before, blocked = blocked, [unit for unit in blocked if taken(unit)]
+        if len(blocked) == len(before):
             time.sleep(POLL_SECONDS)
 
 
-def run_by(some: Workers, job: Job, sink: Sink) -> None:
+def run_by(crew: Workers, job: Job, sink: Sink) -> None:
     """Keep every worker busy until all units are done; a dead worker's unit is done again."""
-    some.begin(job)
-    _Driving(some, sink).run()
+    crew.begin(job)
+    _Driving(crew, sink).run()
 
 
 class _Driving:
-    def __init__(self, some: Workers, sink: Sink) -> None:
-        self.workers, self.sink = some, sink
+    def __init__(self, crew: Workers, sink: Sink) -> None:
+        self.workers, self.sink = crew, sink
         self.queue, self.taken = deque(sink.units), deque[Unit]()
         self.facts: dict[int, Mapping[str, Any]] = {}
         self.idle: list[int] = []
@@ -296,8 +296,8 @@ def in_parts(rows: Iterator[Any]) -> Iterator[list[Any]]:
     """What is finished within a while of each other, together."""
     waiting: list[Any] = []
     last = time.monotonic()
-    for one in rows:
-        waiting.append(one)
+    for row in rows:
+        waiting.append(row)
         if time.monotonic() - last > SEND_SECONDS:
             yield waiting
             waiting, last = [], time.monotonic()
@@ -356,8 +356,8 @@ class BlockRows(CellRows):
 
     def missing(self, unit: Unit) -> Sequence[int]:
         """All of it, until its part is there, or the tables that all parts became."""
-        there = self._part(unit.first) is not None or self._folder.cell(self._id) is not None
-        return () if there else unit.indices
+        present = self._part(unit.first) is not None or self._folder.cell(self._id) is not None
+        return () if present else unit.indices
 
     def _part(self, first: int) -> pa.Table | None:
         return self._folder.part(self._id, self._number[first])
@@ -389,16 +389,16 @@ class BlockRows(CellRows):
     def joined(self) -> bool:
         """Whether the tables are there; put together now, if all parts are."""
 
-        def there() -> bool:
-            return all(self._folder.cell(one) is not None for one in self.cell.ids)
+        def complete() -> bool:
+            return all(self._folder.cell(id_) is not None for id_ in self.cell.ids)
 
-        if there():
+        if complete():
             return True
         parts = [part for first in self._number if (part := self._part(first)) is not None]
         if len(parts) < len(self._number):
-            return there()  # another shard may have put them together meanwhile
-        for one, table in zip(self.cell.ids, self.cell.join(parts), strict=True):
-            self._folder.complete(one, table)
+            return complete()  # another shard may have put them together meanwhile
+        for id_, table in zip(self.cell.ids, self.cell.join(parts), strict=True):
+            self._folder.complete(id_, table)
         forget_claims(self._folder.path / PARTS, self._id)
         return True
 
@@ -406,7 +406,9 @@ class BlockRows(CellRows):
         """What others have not measured."""
         if self.joined():
             return set()
-        return {one for block in self.cell.blocks if self._part(block[0]) is None for one in block}
+        return {
+            index for block in self.cell.blocks if self._part(block[0]) is None for index in block
+        }
 
 
 def measure_blocks(
@@ -424,10 +426,10 @@ def measure_blocks(
     have not.
     """
     stop_if_planning(PlannedBlocks(cells, here))
-    rows = [BlockRows(folder, one, note) for one in cells]
-    plan = engine.own(cut(one.blocks for one in cells))
-    begun = [not one.joined() for one in rows]
+    rows = [BlockRows(folder, cell, note) for cell in cells]
+    plan = engine.own(cut(row.blocks for row in cells))
+    begun = [not row.joined() for row in rows]
     units = [unit for unit in plan if begun[unit.cell]]
     run_units(Sink(units, rows, seconds=0.0), here, job, engine)  # each block is durable at once
-    refuse_missing(folder.path, {one.cell.ids[-1]: one.absent() for one in rows}, what)
-    return next((one.facts for one in rows if one.facts is not None), None)
+    refuse_missing(folder.path, {row.cell.ids[-1]: row.absent() for row in rows}, what)
+    return next((row.facts for row in rows if row.facts is not None), None)

@@ -88,15 +88,15 @@ def replicate(
     `told` hears how many were drawn since it heard last.
     """
     v = np.stack([shared[partition] for partition in cell.partitions], axis=1)
-    found, done = [], 0
+    replicates, done = [], 0
     terms = _terms(cell)
     for e in output_weights(cell.name, len(cell.outputs), len(v), seed):
         e = np.asfortranarray(e)  # both turn it over, and so do it once
         part = v[done : done + len(e)]
         done += len(e)
-        found.append(ged_replicates(cell, part, e, terms))
+        replicates.append(ged_replicates(cell, part, e, terms))
         told(len(e))
-    return np.concatenate(found)
+    return np.concatenate(replicates)
 
 
 def ged_replicates(cell: JudgedCell, v: Floats, e: Floats, terms: Terms | None = None) -> Floats:
@@ -162,9 +162,9 @@ def _sparse(places: Sequence[tuple[int, int, float]], height: int, width: int) -
 def _modes(cell: JudgedCell, verdict: GroupVerdict) -> list[list[int]]:
     """The rows of the valid outputs, mode by mode."""
     modes: dict[str | None, list[int]] = {}
-    for one in verdict.outputs:
-        if one.valid:
-            modes.setdefault(one.mode, []).append(cell.row[one.index])
+    for output in verdict.outputs:
+        if output.valid:
+            modes.setdefault(output.mode, []).append(cell.row[output.index])
     return list(modes.values())
 
 
@@ -181,8 +181,8 @@ def mind(*cells: JudgedCell) -> str | None:
 
     Where nearly all outputs are 0 nothing is known of the good ones that were not drawn.
     """
-    some = min(cell.nonzero for cell in cells)
-    return f"only {some} outputs above 0: too narrow" if some < FLOOR else None
+    nonzero = min(cell.nonzero for cell in cells)
+    return f"only {nonzero} outputs above 0: too narrow" if nonzero < FLOOR else None
 
 
 def geq_of(cell: JudgedCell) -> Crossed:
@@ -275,8 +275,8 @@ def compare(a: Judgments, b: Judgments) -> dict[str, Any]:
 def against_first(judgments: Judgments) -> list[dict[str, Any]]:
     """Every other cell minus the first one that has verdicts; what cannot be compared is absent."""
     rows: list[dict[str, Any]] = []
-    known = judgments.cells
-    cells = [known[name] for name in judgments.planned if name in known]
+    judged = judgments.cells
+    cells = [judged[name] for name in judgments.planned if name in judged]
     for other in cells[1:]:
         with contextlib.suppress(UserError):  # another group size, or no prompt in common
             rows.append(_row(judgments, judgments, cells[0], other))
@@ -328,11 +328,11 @@ def _pairs(a: Judgments, b: Judgments) -> list[tuple[str, str]]:
         pairs = [(next(iter(a.planned)), next(iter(b.planned)))]
     else:
         pairs = [(name, name) for name in a.planned if name in b.planned]
-    if a.source == b.source and any(one == other for one, other in pairs):
+    if a.source == b.source and any(left == right for left, right in pairs):
         raise UserError(
             "Both sides are the same.",
             where=a.source,
-            got=", ".join(one for one, _ in pairs[:3]),
+            got=", ".join(left for left, _ in pairs[:3]),
             fix="name two cells: " + " ".join(f"{a.source}:{name}" for name in list(a.planned)[:2]),
         )
     if not pairs:

@@ -77,7 +77,7 @@ def prompt_quality(verdict: GroupVerdict) -> float:
 
 def valid_share(verdict: GroupVerdict) -> float:
     """The share of valid answers to one prompt."""
-    return sum(one.valid for one in verdict.outputs) / len(verdict.outputs)
+    return sum(output.valid for output in verdict.outputs) / len(verdict.outputs)
 
 
 def mode_entropy(verdict: GroupVerdict) -> float:
@@ -87,22 +87,24 @@ def mode_entropy(verdict: GroupVerdict) -> float:
 
 def over_prompts(values: Sequence[float], span: tuple[float, float]) -> Interval:
     """The mean over prompts of a score with bounds."""
-    some = np.array(values)
-    found = jackknife(mean(some, span=span))
-    return _wider(found, bounded_mean(some, span)) if too_skewed(values) else found
+    array = np.array(values)
+    interval = jackknife(mean(array, span=span))
+    return _wider(interval, bounded_mean(array, span)) if too_skewed(values) else interval
 
 
 def difference_over_prompts(differences: Sequence[float], most: float) -> Interval:
     """The mean of paired differences of scores that are at most so much apart."""
-    some = np.array(differences)
-    found = jackknife(mean(some, span=(-most, most)))
-    return _wider(found, bounded_difference(some, most)) if too_skewed(differences) else found
+    array = np.array(differences)
+    interval = jackknife(mean(array, span=(-most, most)))
+    return (
+        _wider(interval, bounded_difference(array, most)) if too_skewed(differences) else interval
+    )
 
 
 def share_over_prompts(shares: Sequence[float], answers: int) -> Interval:
     """The mean of shares of valid answers, each over so many."""
-    some = np.array(shares)
-    return bounded_mean(some, (0.0, 1.0)) if too_skewed(shares) else share_interval(some, answers)
+    array = np.array(shares)
+    return bounded_mean(array, (0.0, 1.0)) if too_skewed(shares) else share_interval(array, answers)
 
 
 def too_skewed(values: Sequence[float]) -> bool:
@@ -110,12 +112,12 @@ def too_skewed(values: Sequence[float]) -> bool:
     return len(values) > 1 and skewed(np.array(values)) > SKEWED
 
 
-def _wider(one: Interval, other: Interval) -> Interval:
+def _wider(first: Interval, second: Interval) -> Interval:
     """The second of two intervals of one value, as far out as either reaches."""
-    (low, high), (least, most) = one.ends, other.ends
-    if not one.bounded:
-        return other
-    return replace(other, value=one.value, low=min(low, least), high=max(high, most))
+    (low, high), (least, most) = first.ends, second.ends
+    if not first.bounded:
+        return second
+    return replace(second, value=first.value, low=min(low, least), high=max(high, most))
 
 
 def _mind(values: Sequence[float]) -> str | None:
@@ -125,12 +127,12 @@ def _mind(values: Sequence[float]) -> str | None:
 def score_by_prompt(cell: JudgedCell, planned: PlannedGroups) -> dict[str, Any]:
     """A generator's scores over its prompts."""
     verdicts = cell.verdicts
-    answers = [len(one.outputs) for one in verdicts]
-    qualities = [prompt_quality(one) for one in verdicts]
-    diversities = [group_ged(one) for one in verdicts]
-    entropies = [mode_entropy(one) for one in verdicts]
+    answers = [len(verdict.outputs) for verdict in verdicts]
+    qualities = [prompt_quality(verdict) for verdict in verdicts]
+    diversities = [group_ged(verdict) for verdict in verdicts]
+    entropies = [mode_entropy(verdict) for verdict in verdicts]
     geq, ged = (over_prompts(values, (0.0, TOP)) for values in (qualities, diversities))
-    shares = [valid_share(one) for one in verdicts]
+    shares = [valid_share(verdict) for verdict in verdicts]
     return {
         **counted(cell, planned),
         **diagnose(cell, modes=True),
@@ -154,7 +156,7 @@ def compare_by_prompt(left: JudgedCell, right: JudgedCell) -> dict[str, Any]:
     """B minus A on the prompts that both have, with as many answers each."""
     pairs, apart = paired(left, right)
     values = {
-        name: np.array([[value(one) for one in pair] for pair in pairs])
+        name: np.array([[value(verdict) for verdict in pair] for pair in pairs])
         for name, value in (
             ("geq", prompt_quality),
             ("ged", group_ged),
@@ -162,16 +164,16 @@ def compare_by_prompt(left: JudgedCell, right: JudgedCell) -> dict[str, Any]:
             ("mode_entropy", mode_entropy),
         )
     }
-    differences = {name: (both[:, 1] - both[:, 0]).tolist() for name, both in values.items()}
+    differences = {name: (sides[:, 1] - sides[:, 0]).tolist() for name, sides in values.items()}
     most = {"valid_share": 1.0, "mode_entropy": math.log(max(len(a.outputs) for a, _ in pairs))}
     between = {
-        name: difference_over_prompts(some, most.get(name, TOP))
-        for name, some in differences.items()
+        name: difference_over_prompts(per_prompt, most.get(name, TOP))
+        for name, per_prompt in differences.items()
     }
     sides = {
         f"{name}_{side}": value
-        for side, some in zip("ab", zip(*pairs, strict=True), strict=True)
-        for name, value in factors(some).items()
+        for side, verdicts in zip("ab", zip(*pairs, strict=True), strict=True)
+        for name, value in factors(verdicts).items()
     }
     return {
         **sides,
@@ -196,11 +198,11 @@ def paired(
     left: JudgedCell, right: JudgedCell
 ) -> tuple[list[tuple[GroupVerdict, GroupVerdict]], int]:
     """The two verdicts on every prompt that can be compared, and how many prompts cannot."""
-    sides = [{one.prompt: one for one in cell.verdicts} for cell in (left, right)]
+    sides = [{verdict.prompt: verdict for verdict in cell.verdicts} for cell in (left, right)]
     pairs = [
-        (one, sides[1][prompt])
-        for prompt, one in sides[0].items()
-        if prompt in sides[1] and len(one.outputs) == len(sides[1][prompt].outputs)
+        (verdict, sides[1][prompt])
+        for prompt, verdict in sides[0].items()
+        if prompt in sides[1] and len(verdict.outputs) == len(sides[1][prompt].outputs)
     ]
     if not pairs:
         raise UserError(
@@ -233,11 +235,11 @@ def _classes(verdict: GroupVerdict) -> tuple[list[int], list[float]]:
     """The number of each answer's class, and the quality of each that is the first of its."""
     numbers: dict[str, int] = {}
     partition, scores = [], []
-    for one in sorted(verdict.outputs, key=lambda output: output.index):
-        name = one.mode if one.valid and one.mode is not None else INVALID
+    for output in sorted(verdict.outputs, key=lambda o: o.index):
+        name = output.mode if output.valid and output.mode is not None else INVALID
         new = name not in numbers
         partition.append(numbers.setdefault(name, len(numbers)))
-        scores.append(quality(one) if new else 0.0)
+        scores.append(quality(output) if new else 0.0)
     return partition, scores
 
 
@@ -253,8 +255,8 @@ def write_novelty(folder: Path, series: Series) -> list[Path]:
     files = []
     for cell in series.plan.cells:
         texts = series.texts(cell)
-        mine = [one for one in series.verdicts() if one.cell == cell]
-        rows = [_row(number, one, texts) for number, one in enumerate(mine)]
+        verdicts = [verdict for verdict in series.verdicts() if verdict.cell == cell]
+        rows = [_row(number, verdict, texts) for number, verdict in enumerate(verdicts)]
         keys = ("id", "prompt", "generations"), ("partition", "distinct")
         scored = ("generation_scores", "partition_scores", "utility")
         for name, have in (
@@ -272,7 +274,7 @@ def write_novelty(folder: Path, series: Series) -> list[Path]:
 def _row(number: int, verdict: GroupVerdict, texts: list[str]) -> dict[str, Any]:
     partition, scores = _classes(verdict)
     first = [partition.index(k) for k in range(max(partition) + 1)]
-    ordered = sorted(one.index for one in verdict.outputs)
+    ordered = sorted(output.index for output in verdict.outputs)
     return {
         "id": f"{verdict.cell}-{number}",
         "prompt": verdict.prompt,
@@ -280,7 +282,7 @@ def _row(number: int, verdict: GroupVerdict, texts: list[str]) -> dict[str, Any]
         "partition": partition,
         "distinct": distinct_k(verdict),
         "generation_scores": scores,
-        "partition_scores": [scores[place] for place in first],
+        "partition_scores": [scores[position] for position in first],
         "utility": utility_k(verdict),
     }
 

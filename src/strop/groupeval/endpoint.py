@@ -115,8 +115,8 @@ def _decoding(judge: JudgeSpec) -> dict[str, Any]:
 
 def settled_form(asked: JudgeSpec, journal: Journal) -> JudgeSpec | None:
     """The judge as an earlier probe found that it can be asked."""
-    found = [entry.get("judge") for entry in journal.entries() if entry["outcome"] == SETTLED]
-    fitting = [judge for one in found if (judge := _form_of(asked, one)) is not None]
+    documents = [entry.get("judge") for entry in journal.entries() if entry["outcome"] == SETTLED]
+    fitting = [judge for document in documents if (judge := _form_of(asked, document)) is not None]
     return fitting[-1] if fitting else None
 
 
@@ -131,8 +131,8 @@ def _form_of(asked: JudgeSpec, document: Any) -> JudgeSpec | None:
     old, new = LIMITS
     plain = {"decoding": None, "response_format": None}
     same = judge.model_copy(update=plain) == asked.model_copy(update=plain)
-    known = {**_decoding(asked), new: _decoding(asked).get(old)}
-    taken = all(k in known and known[k] == value for k, value in _decoding(judge).items())
+    allowed = {**_decoding(asked), new: _decoding(asked).get(old)}
+    taken = all(k in allowed and allowed[k] == value for k, value in _decoding(judge).items())
     return judge if same and taken and judge.response_format in FORMATS else None
 
 
@@ -163,8 +163,8 @@ def _answered(answer: Reply) -> bool:
     """Whether the server took the form; some say by an error that a reply was cut by length."""
     if answer.delivered:
         return True
-    told = "" if answer.trouble is None else answer.trouble.detail.lower()
-    return "could not finish" in told or "limit was reached" in told
+    detail = "" if answer.trouble is None else answer.trouble.detail.lower()
+    return "could not finish" in detail or "limit was reached" in detail
 
 
 async def _ask(
@@ -187,9 +187,9 @@ async def _ask(
     finally:
         await endpoint.close()
         if tab.calls:
-            known = judge.document() if _answered(answer) else None
-            told = {"outcome": SETTLED, "judge": known, "detail": answer.detail, **tab.entry()}
-            journal.append({**line, **told, "tokens": answer.tokens, "model": answer.model})
+            form = judge.document() if _answered(answer) else None
+            settled = {"outcome": SETTLED, "judge": form, "detail": answer.detail, **tab.entry()}
+            journal.append({**line, **settled, "tokens": answer.tokens, "model": answer.model})
     return answer
 
 
@@ -197,32 +197,34 @@ def adapted(judge: JudgeSpec, trouble: Trouble) -> JudgeSpec | None:
     """The judge without what the server says it does not take; None if it says no such thing."""
     if trouble.status not in ABOUT_THE_FORM:
         return None
-    told, decoding = trouble.detail.lower(), _decoding(judge)
+    complaint, decoding = trouble.detail.lower(), _decoding(judge)
     old, new = LIMITS
-    if new in told and old in decoding:
+    if new in complaint and old in decoding:
         renamed = {new if name == old else name: value for name, value in decoding.items()}
         return judge.model_copy(update={"decoding": renamed})
     for name in ("temperature", "top_p"):
-        if name in told and name in decoding:
-            rest = {other: value for other, value in decoding.items() if other != name}
-            return judge.model_copy(update={"decoding": rest})
-    speaks_of_form = any(w in told for w in ("response_format", "json_schema", "schema", "grammar"))
-    place = FORMATS.index(str(judge.response_format))
-    if speaks_of_form and place + 1 < len(FORMATS):
-        return judge.model_copy(update={"response_format": FORMATS[place + 1]})
+        if name in complaint and name in decoding:
+            kept = {other: value for other, value in decoding.items() if other != name}
+            return judge.model_copy(update={"decoding": kept})
+    speaks_of_form = any(
+        w in complaint for w in ("response_format", "json_schema", "schema", "grammar")
+    )
+    position = FORMATS.index(str(judge.response_format))
+    if speaks_of_form and position + 1 < len(FORMATS):
+        return judge.model_copy(update={"response_format": FORMATS[position + 1]})
     return None
 
 
 def _no_answer(judge: JudgeSpec, answer: Reply) -> UserError | Incomplete:
-    told = f"{answer.failure}: {answer.detail}"
+    reason = f"{answer.failure}: {answer.detail}"
     if answer.trouble is not None and answer.trouble.passing:
         return Incomplete(
             "The server does not answer a plain question.",
             where=judge.base_url,
-            got=told + (f" ({answer.capped})" if answer.capped else ""),
+            got=reason + (f" ({answer.capped})" if answer.capped else ""),
             fix="run the same command again when it does; a longer `timeout` gives it longer",
         )
-    return UserError("The server refuses a plain question.", where=judge.base_url, got=told)
+    return UserError("The server refuses a plain question.", where=judge.base_url, got=reason)
 
 
 REPLY_BYTES_PER_OUTPUT = 150

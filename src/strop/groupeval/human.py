@@ -92,51 +92,55 @@ def shipped_groups(limit: int | None = None) -> list[RatedGroup]:
     """conTest and decTest; `limit` takes so many groups, equally many of every task."""
     from strop.store.folder import parquet_file
 
-    found: dict[str, list[RatedGroup]] = {}
+    by_task: dict[str, list[RatedGroup]] = {}
     for row in parquet_file(SHIPPED).read(use_threads=False).to_pylist():
         collection = row.pop("set")
         task = f"{collection} {row.pop('task')}"
-        own = {name: row.pop(name) for name in ("texts", "context", "score", "label", "id")}
-        label = None if own["label"] is None else own["label"] == "high"
-        found.setdefault(task, []).append(
+        fields = {name: row.pop(name) for name in ("texts", "context", "score", "label", "id")}
+        label = None if fields["label"] is None else fields["label"] == "high"
+        by_task.setdefault(task, []).append(
             RatedGroup(
-                tuple(own["texts"]),
-                own["context"],
+                tuple(fields["texts"]),
+                fields["context"],
                 task,
-                own["score"],
+                fields["score"],
                 label,
                 columns={name: value for name, value in row.items() if value is not None},
                 collection=collection,
             )
         )
-    return _limited([one for mine in found.values() for one in mine], limit)
+    return _limited([group for groups in by_task.values() for group in groups], limit)
 
 
 def _limited(groups: list[RatedGroup], limit: int | None) -> list[RatedGroup]:
     """The first groups of every task, as equally many as the limit allows."""
     if limit is None:
         return groups
-    mine = tasks_of(groups)
-    order = sorted((k, t, i) for t, rows in enumerate(mine.values()) for k, i in enumerate(rows))
+    by_task = tasks_of(groups)
+    order = sorted((k, t, i) for t, rows in enumerate(by_task.values()) for k, i in enumerate(rows))
     return [groups[i] for i in sorted(i for *_, i in order[:limit])]
 
 
 def _quality(grade: Any) -> Any:
     """GEQ's scale for four grades of 0, 1 or 2."""
-    four = isinstance(grade, list) and len(grade) == 4 and all(one in (0, 1, 2) for one in grade)
+    four = (
+        isinstance(grade, list) and len(grade) == 4 and all(point in (0, 1, 2) for point in grade)
+    )
     return 10 * sum(grade) / 8 if four else grade
 
 
 # A number names a context or a task as well.
 Name = Annotated[
-    str | None, BeforeValidator(lambda one: str(one) if type(one) in (int, float) else one)
+    str | None, BeforeValidator(lambda value: str(value) if type(value) in (int, float) else value)
 ]
 Label = Annotated[
     Literal["low", "high"] | None,
-    BeforeValidator(lambda one: one.lower() if isinstance(one, str) else one),
+    BeforeValidator(lambda value: value.lower() if isinstance(value, str) else value),
 ]
 Quality = Annotated[float, Field(ge=0, le=10), BeforeValidator(_quality)]
-Mode = Annotated[str | None, BeforeValidator(lambda one: str(one) if type(one) is int else one)]
+Mode = Annotated[
+    str | None, BeforeValidator(lambda value: str(value) if type(value) is int else value)
+]
 
 
 class _Rated(BaseModel):
@@ -156,8 +160,8 @@ class _Rated(BaseModel):
         if all(getattr(self, name) is None for name in TOLD):
             raise ValueError("nobody rated it: there is no score, label, modes or grades")
         for name in ("modes", "grades"):
-            given = getattr(self, name)
-            if given is not None and len(given) != len(self.texts):
+            values = getattr(self, name)
+            if values is not None and len(values) != len(self.texts):
                 raise ValueError(f"`{name}` has not one for each text")
         return self
 
@@ -173,26 +177,26 @@ def read_groups(path: str | Path, limit: int | None = None) -> list[RatedGroup]:
 
 
 def _group(row: dict[str, Any], where: str) -> RatedGroup:
-    one = formed(_Rated, row, where, "A rated group cannot be used", EXPECTED)
+    rated = formed(_Rated, row, where, "A rated group cannot be used", EXPECTED)
     numbers = {k: v for k, v in row.items() if k not in TOLD and type(v) in (int, float)}
     return RatedGroup(
-        tuple(one.texts),
-        one.context,
-        one.task or ALL,
-        one.score,
-        None if one.label is None else one.label == "high",
-        None if one.modes is None else tuple(one.modes),
-        None if one.grades is None else tuple(one.grades),
+        tuple(rated.texts),
+        rated.context,
+        rated.task or ALL,
+        rated.score,
+        None if rated.label is None else rated.label == "high",
+        None if rated.modes is None else tuple(rated.modes),
+        None if rated.grades is None else tuple(rated.grades),
         {name: float(value) for name, value in numbers.items() if math.isfinite(value)},
     )
 
 
 def tasks_of(groups: Sequence[RatedGroup]) -> dict[str, list[int]]:
     """The places of each task's groups, in the order in which tasks first come."""
-    found: dict[str, list[int]] = {}
-    for place, one in enumerate(groups):
-        found.setdefault(one.task, []).append(place)
-    return found
+    by_task: dict[str, list[int]] = {}
+    for position, group in enumerate(groups):
+        by_task.setdefault(group.task, []).append(position)
+    return by_task
 
 
 # ------------------------------------------------------------------------------------------ human
@@ -210,17 +214,17 @@ def human_csv(run: str | os.PathLike[str], *, first: int | None = None) -> str:
     """The same as a table to fill in: a line per text, with empty columns for what is asked."""
     plan, profile = open_plan(run)
     texts = Texts.read(Path(run) / TEXTS, plan.texts_sha256)
-    made = io.StringIO()
-    asked = _asked_of(profile)
-    names = ["plan", "group", "id", "task", "text", *asked]
-    rows = csv.DictWriter(made, names, lineterminator="\n")
+    buffer = io.StringIO()
+    questions = _asked_of(profile)
+    names = ["plan", "group", "id", "task", "text", *questions]
+    rows = csv.DictWriter(buffer, names, lineterminator="\n")
     rows.writeheader()
-    for sheet in (_sheet(one, texts, profile) for one in plan.sheets[:first]):
+    for sheet in (_sheet(planned, texts, profile) for planned in plan.sheets[:first]):
         for label, documents_of in zip(sheet["labels"], sheet["texts"], strict=True):
             text = f"\n{profile.boundary}\n".join(documents_of)
             where = {"plan": plan.hash[:PLAN], "group": sheet["id"], "id": label}
             rows.writerow({**where, "task": inert(sheet["task"] or ""), "text": inert(text)})
-    return made.getvalue()
+    return buffer.getvalue()
 
 
 def _asked_of(profile: Profile) -> list[str]:
@@ -256,11 +260,13 @@ def _read_csv(path: Path, plan: Plan, profile: Profile) -> dict[str, Any]:
         groups.setdefault(filled["group"], []).append({**filled, "line": str(number)})
     replies = {
         group: {
-            "outputs": [_graded(row, profile, path) for row in some],
-            "confidence": next((r["confidence"] for r in some if r["confidence"]), "medium"),
+            "outputs": [_graded(row, profile, path) for row in rows_of_group],
+            "confidence": next(
+                (r["confidence"] for r in rows_of_group if r["confidence"]), "medium"
+            ),
         }
-        for group, some in groups.items()
-        if any(row["valid"] for row in some)
+        for group, rows_of_group in groups.items()
+        if any(row["valid"] for row in rows_of_group)
     }
     return {"replies": replies}
 
@@ -363,7 +369,7 @@ def _html(markdown: str) -> Markup:
     """The little Markdown that rubrics use: headings, lists, paragraphs, words in backticks."""
     from markupsafe import Markup, escape
 
-    made: list[Markup] = []
+    blocks: list[Markup] = []
     for block in re.split(r"\n\s*\n|\n(?=- )|(?<=\n)(?=#)", markdown.strip()):
         text = " ".join(block.split())
         if not text:
@@ -373,9 +379,9 @@ def _html(markdown: str) -> Markup:
         )
         parts = re.split(r"`([^`]*)`", text)
         words = [Markup("<b>{}</b>").format(p) if i % 2 else escape(p) for i, p in enumerate(parts)]
-        made.append(Markup("<{0}>{1}</{0}>").format(Markup(tag), Markup("").join(words)))
+        blocks.append(Markup("<{0}>{1}</{0}>").format(Markup(tag), Markup("").join(words)))
     items = re.compile(r"(?:<li>.*</li>\n?)+")
-    return Markup(items.sub(lambda match: f"<ul>{match[0]}</ul>", Markup("\n").join(made)))
+    return Markup(items.sub(lambda match: f"<ul>{match[0]}</ul>", Markup("\n").join(blocks)))
 
 
 def _scales(profile: Profile) -> dict[str, Any]:
@@ -390,9 +396,9 @@ def _scales(profile: Profile) -> dict[str, Any]:
 
 def _policy(script: str, style: str) -> str:
     digests = (hashlib.sha256(text.encode()).digest() for text in (script, style))
-    ours = [base64.b64encode(digest).decode() for digest in digests]
+    hashes = [base64.b64encode(digest).decode() for digest in digests]
     return (
-        f"default-src 'none'; script-src 'sha256-{ours[0]}'; style-src 'sha256-{ours[1]}'; "
+        f"default-src 'none'; script-src 'sha256-{hashes[0]}'; style-src 'sha256-{hashes[1]}'; "
         "base-uri 'none'; form-action 'none'"
     )
 
@@ -439,7 +445,7 @@ def import_answers(
             fix=AGAIN.format("NAME"),
         )
     series = Series.create(run, JudgeSpec(kind="human", name=who))
-    there = {
+    stored = {
         sheet.id: list(judgments)
         for sheet, judgments in [*series.states("plan"), *series.states("control")]
         if judgments and isinstance(judgments[0], GroupVerdict)
@@ -447,7 +453,7 @@ def import_answers(
     entries = {sheet: {"outcome": "verdict", "reply": reply} for sheet, reply in replies.items()}
     changed = [
         sheet
-        for sheet, judgments in there.items()
+        for sheet, judgments in stored.items()
         if sheet in entries and list(series.read(entries[sheet], plan.by_id[sheet])) != judgments
     ]
     if changed:
@@ -458,7 +464,7 @@ def import_answers(
             expected="new groups only: what is in a journal stays",
             fix=AGAIN.format(f"{who}-2"),
         )
-    new = [sheet for sheet in entries if sheet not in there]
+    new = [sheet for sheet in entries if sheet not in stored]
     with series.writing():
         for sheet in new:
             series.append({"sheet": sheet, **entries[sheet]})

@@ -49,19 +49,19 @@ def read_inputs(
             where="`prompt_field`",
             got=f"{field!r} for both",
         )
-    if where and not any((_named(given)[1] / MARK).is_file() for given in inputs):
+    if where and not any((_named(named_path)[1] / MARK).is_file() for named_path in inputs):
         raise UserError(
             "There is no run of strop among the inputs whose cells could be chosen.",
             where="`where`",
             fix="leave `where` out",
         )
-    for given in inputs:
-        name, path = _named(given)
+    for named_path in inputs:
+        name, path = _named(named_path)
         generators = _read(path, where, Names(field, prompt_field), prompted)
         for source in generators:
             if name is not None:
-                own = name if len(generators) == 1 else f"{name} {source.name}"
-                source = replace(source, name=own)
+                full_name = name if len(generators) == 1 else f"{name} {source.name}"
+                source = replace(source, name=full_name)
             sources.append(source if first is None else _cut(source, first))
     names = [source.name for source in sources]
     for source in sources:
@@ -138,8 +138,8 @@ def _answers(
         rows: dict[str, list[int]] = {}
         for index, prompt in enumerate(source.prompts):
             rows.setdefault(prompt, []).append(index)
-        kept = {i for answers in rows.values() if len(answers) > 1 for i in answers[:most]}
-        if not kept:
+        used_rows = {i for answers in rows.values() if len(answers) > 1 for i in answers[:most]}
+        if not used_rows:
             raise UserError(
                 "No prompt has two answers, so there is nothing to say about their diversity.",
                 where=source.origin,
@@ -149,15 +149,15 @@ def _answers(
                 "answer of each of two generators",
             )
         alone = sum(len(answers) == 1 for answers in rows.values())
-        beyond = len(source.texts) - alone - len(kept)
-        rest = [f"{alone} prompts have one answer alone"] if alone else []
-        rest += [f"{beyond} answers are beyond {most} to a prompt"] if beyond else []
-        if rest:
+        beyond = len(source.texts) - alone - len(used_rows)
+        reasons = [f"{alone} prompts have one answer alone"] if alone else []
+        reasons += [f"{beyond} answers are beyond {most} to a prompt"] if beyond else []
+        if reasons:
             left_out.append(
-                f"{source.name}: {len(kept)} of {len(source.texts)} answers are used; "
-                + "; ".join(rest)
+                f"{source.name}: {len(used_rows)} of {len(source.texts)} answers are used; "
+                + "; ".join(reasons)
             )
-        used.append(_picked(source, sorted(kept)))
+        used.append(_picked(source, sorted(used_rows)))
     if not mixed_sizes:
         _check_same_prompts(used)
     return used, left_out
@@ -170,14 +170,14 @@ def _picked(source: Source, rows: Sequence[int]) -> Source:
 
 def _check_same_prompts(sources: Sequence[Source]) -> None:
     counts = [Counter(source.prompts or ()) for source in sources]
-    for source, mine in zip(sources[1:], counts[1:], strict=True):
-        other = (mine - counts[0]) + (counts[0] - mine)
+    for source, count in zip(sources[1:], counts[1:], strict=True):
+        other = (count - counts[0]) + (counts[0] - count)
         if other:
             prompt = next(iter(other))
             raise UserError(
                 "The generators did not answer the same prompts equally often.",
                 where=source.origin,
-                got=f"{counts[0][prompt]} answers of {sources[0].name} and {mine[prompt]} of "
+                got=f"{counts[0][prompt]} answers of {sources[0].name} and {count[prompt]} of "
                 f"{source.name} to {prompt[:60]!r}; {len(other)} prompts differ",
                 expected="as many answers to every prompt on both sides: diversity depends on it",
                 fix="add the missing answers, or accept it with `mixed_sizes`: only prompts with "
@@ -215,11 +215,11 @@ def _check_pair(sources: Sequence[Source], profile: Profile) -> None:
             )
 
 
-def _named(given: str) -> tuple[str | None, Path]:
-    name, equals, path = given.partition("=")
-    if equals and name and not Path(given).exists():
+def _named(text: str) -> tuple[str | None, Path]:
+    name, equals, path = text.partition("=")
+    if equals and name and not Path(text).exists():
         return name, Path(path)
-    return None, Path(given)
+    return None, Path(text)
 
 
 def _cut(source: Source, first: int) -> Source:
@@ -276,13 +276,13 @@ def _run(path: Path, where: Sequence[Mapping[str, object]], prompted: bool) -> l
         if not where or any(entry.items() <= settings[cell.id].items() for entry in where)
     ]
     if not cells:
-        shown = ("steps", "temperature", "precision")
-        known = [{name: have[name] for name in shown} for have in settings.values()]
+        columns = ("steps", "temperature", "precision")
+        settings_there = [{name: have[name] for name in columns} for have in settings.values()]
         raise UserError(
             "No cell of the run has these settings.",
             where=path,
             got="; ".join(map(_spelled, where)) or "a run without cells",
-            expected="one of " + "; ".join(map(_spelled, known[:6])),
+            expected="one of " + "; ".join(map(_spelled, settings_there[:6])),
         )
     sources = []
     for cell, name in zip(cells, cell_names(path, cells), strict=True):
@@ -303,19 +303,19 @@ def cell_names(path: Path, cells: Sequence[Cell]) -> list[str]:
     samplers = [dict(cell.spec.generator.sampler) for cell in cells]
     differ = [key for key in samplers[0] if len({str(s[key]) for s in samplers}) > 1]
     run = path.resolve().name
-    return [" ".join([run, *(f"{key}={one[key]}" for key in differ)]) for one in samplers]
+    return [" ".join([run, *(f"{key}={sampler[key]}" for key in differ)]) for sampler in samplers]
 
 
 def _prompts(cell: Cell, outputs: int) -> list[str] | None:
     """What each output of a cell answers; None without prompts, or where they have no text."""
-    kept = cell.prompts()
-    if kept is None or None in kept.pieces:
+    stored = cell.prompts()
+    if stored is None or None in stored.pieces:
         return None
     prompts = []
-    for pieces in (kept.pieces_of(i) or () for i in range(outputs)):
+    for pieces in (stored.pieces_of(i) or () for i in range(outputs)):
         # In words: gaps as `[[12]]`, but not the one behind it, where the answer is.
-        shown = pieces[:-1] if pieces and isinstance(pieces[-1], int) else pieces
-        prompts.append("".join(p if isinstance(p, str) else f"[[{p}]]" for p in shown))
+        visible = pieces[:-1] if pieces and isinstance(pieces[-1], int) else pieces
+        prompts.append("".join(p if isinstance(p, str) else f"[[{p}]]" for p in visible))
     return prompts
 
 
@@ -402,10 +402,10 @@ GENERATIONS = "generations"
 def _columns(rows: list[JsonLine], path: Path, names: Names) -> Columns:
     """The texts, and the prompts where every row has one; a row of generations is several."""
     rows = [
-        ({**row, names.text: one} if spread else row, where)
+        ({**row, names.text: generation} if spread else row, where)
         for row, where in rows
         for spread in [names.text not in row and isinstance(row.get(GENERATIONS), list)]
-        for one in (row[GENERATIONS] if spread else [None])
+        for generation in (row[GENERATIONS] if spread else [None])
     ]
     for row, where in rows:
         if names.text not in row:
@@ -438,8 +438,8 @@ def _columns(rows: list[JsonLine], path: Path, names: Names) -> Columns:
 def _other_field(row: Mapping[str, Any]) -> str | None:
     """How to name the field that holds the texts, where there are texts."""
     long = [name for name, value in row.items() if isinstance(value, str)]
-    known = [name for name in USUAL if name in long]
-    return f"`field={(known or long)[0]}`" if long else None
+    usual = [name for name in USUAL if name in long]
+    return f"`field={(usual or long)[0]}`" if long else None
 
 
 USUAL = ("response", "completion", "output", "answer", "content", "generation", "generated_text")
@@ -454,7 +454,7 @@ def _parquet(path: Path, names: Names) -> list[JsonLine]:
         have = file.schema_arrow.names
         if names.text not in have:
             texts = ("string", "large_string", "string_view")
-            strings = {one.name: "" for one in file.schema_arrow if str(one.type) in texts}
+            strings = {column.name: "" for column in file.schema_arrow if str(column.type) in texts}
             raise UserError(
                 f"The table has no column {names.text!r}.",
                 where=path,

@@ -75,8 +75,8 @@ def oracle_client(spec: JudgeSpec, profile: Profile) -> Answer:
         return int(language.violations(ids)), int(language.posterior(ids).argmax())
 
     def answer(labels: Sequence[str], texts: Sequence[str], task: str | None) -> str:  # noqa: ARG001
-        found = [judged(text) for text in texts]
-        foreign = [text for text, (wrong, _) in zip(texts, found, strict=True) if wrong is None]
+        readings = [judged(text) for text in texts]
+        foreign = [text for text, (wrong, _) in zip(texts, readings, strict=True) if wrong is None]
         if len(foreign) > len(texts) / 2:
             raise UserError(
                 f"Most texts of a group have words that the language "
@@ -85,11 +85,11 @@ def oracle_client(spec: JudgeSpec, profile: Profile) -> Answer:
                 fix="name the language that they are of: settings `language=tail`, or a "
                 "grammar's file",
             )
-        good = [wrong is not None and wrong <= most for wrong, _ in found]
-        seen = dict.fromkeys(mode for (_, mode), valid in zip(found, good, strict=True) if valid)
+        good = [wrong is not None and wrong <= most for wrong, _ in readings]
+        seen = dict.fromkeys(mode for (_, mode), valid in zip(readings, good, strict=True) if valid)
         letters = dict(zip(seen, LETTERS, strict=False))
         outputs = []
-        for label, (wrong, mode), valid in zip(labels, found, good, strict=True):
+        for label, (wrong, mode), valid in zip(labels, readings, good, strict=True):
             grades = _grades(wrong if valid else None, most, profile.dimensions)
             letter = letters[mode] if valid else None
             outputs.append({"id": label, "valid": valid, **grades, "mode": letter, "hybrid": False})
@@ -162,11 +162,11 @@ JUDGES = Registry(
 def judge_spec(name: str, profile: Profile, /, **settings: Any) -> JudgeSpec:
     """The identity of a judge with these settings; the record's version is part of it."""
     record = JUDGES.find(name, where="`judge`")
-    own = {"kind": record.name} | ({"version": record.version} if record.version else {})
-    given = {key: value for key, value in settings.items() if value is not None}
+    identity = {"kind": record.name} | ({"version": record.version} if record.version else {})
+    chosen = {key: value for key, value in settings.items() if value is not None}
     if record.spec is None:
-        return JudgeSpec.from_document({**own, **given, **own})
-    return resolve(record.spec)(profile, **given).model_copy(update=own)
+        return JudgeSpec.from_document({**identity, **chosen, **identity})
+    return resolve(record.spec)(profile, **chosen).model_copy(update=identity)
 
 
 def judge_client(spec: JudgeSpec, profile: Profile) -> Answer:
@@ -179,7 +179,7 @@ def judge_client(spec: JudgeSpec, profile: Profile) -> Answer:
             f"The judge {record.name!r} does not answer in this process.",
             where="`judge`",
             expected=", ".join(
-                one.name for one in JUDGES.values() if one.client and not one.served
+                record.name for record in JUDGES.values() if record.client and not record.served
             ),
             fix=f"strop groupeval {verb}",
         )

@@ -63,7 +63,7 @@ class Judgments:
     @property
     def by_prompt(self) -> bool:
         """Whether groups are the answers to prompts, so that prompts are what is independent."""
-        return any(one.prompt is not None for one in self.verdicts)
+        return any(verdict.prompt is not None for verdict in self.verdicts)
 
     def only(self, cell: str) -> Judgments:
         """The same for one cell."""
@@ -71,8 +71,8 @@ class Judgments:
             raise unknown_name("cell", cell, self.planned, where=self.source)
         return replace(
             self,
-            verdicts=[one for one in self.verdicts if one.cell == cell],
-            failures=[one for one in self.failures if one.cell == cell],
+            verdicts=[verdict for verdict in self.verdicts if verdict.cell == cell],
+            failures=[failure for failure in self.failures if failure.cell == cell],
             planned={cell: self.planned[cell]},
         )
 
@@ -156,11 +156,11 @@ def check_alike(a: Judgments, b: Judgments, *, judges: bool = True) -> None:
     if judges and a.judge and b.judge and a.judge != b.judge:
         raise _unlike("judges", a.judge.title, b.judge.title, a, b)
     if a.verdicts and b.verdicts and a.by_prompt != b.by_prompt:
-        one, other = ("answers to prompts" if v.by_prompt else "no prompts" for v in (a, b))
-        raise _unlike("profiles", one, other, a, b)
+        left, right = ("answers to prompts" if v.by_prompt else "no prompts" for v in (a, b))
+        raise _unlike("profiles", left, right, a, b)
     if a.modes != b.modes:
-        one, other = ("with modes" if v.modes else "without modes" for v in (a, b))
-        raise _unlike("profiles", one, other, a, b)
+        left, right = ("with modes" if v.modes else "without modes" for v in (a, b))
+        raise _unlike("profiles", left, right, a, b)
 
 
 def unchecked(a: Judgments, b: Judgments) -> list[str]:
@@ -170,11 +170,11 @@ def unchecked(a: Judgments, b: Judgments) -> list[str]:
     return [name for name in ("profile", "judge") if None in (getattr(a, name), getattr(b, name))]
 
 
-def _unlike(what: str, one: str, other: str, a: Judgments, b: Judgments) -> UserError:
+def _unlike(what: str, left: str, right: str, a: Judgments, b: Judgments) -> UserError:
     return UserError(
         f"The {what} differ, so the numbers are different quantities.",
         where=f"{a.source} and {b.source}",
-        got=f"{one} and {other}",
+        got=f"{left} and {right}",
         expected=f"one of the {what} on both sides",
         fix="judge both sides in one plan with one judge"
         if what == "profiles"
@@ -220,7 +220,9 @@ class _Line(BaseModel):
     prompt: str | None = None
 
     def verdict(self) -> GroupVerdict:
-        grades = (Grade(**{**vars(one), "scores": tuple(one.scores)}) for one in self.outputs)
+        grades = (
+            Grade(**{**vars(output), "scores": tuple(output.scores)}) for output in self.outputs
+        )
         return GroupVerdict(**{**vars(self), "outputs": tuple(grades)})
 
 
@@ -251,7 +253,9 @@ def _verdicts(rows: list[JsonLine], source: str | Path) -> list[GroupVerdict]:
 
 def portable_text(verdicts: Iterable[GroupVerdict]) -> str:
     """The same verdicts as the file that `read_portable` reads."""
-    lines = [json.dumps(one.portable(), ensure_ascii=False, allow_nan=False) for one in verdicts]
+    lines = [
+        json.dumps(verdict.portable(), ensure_ascii=False, allow_nan=False) for verdict in verdicts
+    ]
     return "".join(line + "\n" for line in lines)
 
 
@@ -262,78 +266,78 @@ def has_modes(verdicts: Iterable[GroupVerdict]) -> bool:
     nothing tells, and the size of the groups decides: an output alone has no mode.
     """
     verdicts = list(verdicts)
-    valid = [one for verdict in verdicts for one in verdict.outputs if one.valid]
+    valid = [output for verdict in verdicts for output in verdict.outputs if output.valid]
     if valid:
-        return any(one.mode is not None for one in valid)
+        return any(output.mode is not None for output in valid)
     return all(len(verdict.outputs) > 1 for verdict in verdicts)
 
 
-def check_set(verdicts: list[GroupVerdict], places: list[str]) -> None:
+def check_set(verdicts: list[GroupVerdict], lines: list[str]) -> None:
     """What must hold between verdicts; `places` says where each of them stands."""
     modes = has_modes(verdicts)
-    _check_prompts(verdicts, places)
+    _check_prompts(verdicts, lines)
     sizes: dict[str, tuple[int, str]] = {}
     groups: dict[tuple[str, int, int], str] = {}
     outputs: dict[tuple[str, int, int], str] = {}
-    for verdict, place in zip(verdicts, places, strict=True):
+    for verdict, line in zip(verdicts, lines, strict=True):
         key = (verdict.cell, verdict.partition, verdict.group)
         if key in groups:
             raise UserError(
                 "A group is judged twice.",
-                where=f"{place}, group",
+                where=f"{line}, group",
                 got=f"cell {key[0]!r}, partition {key[1]}, group {key[2]}, also in {groups[key]}",
                 expected="one judgment for each cell, partition and group",
                 fix="keep one of the two lines; repeated judgments belong to files of their own",
             )
-        groups[key] = place
-        size, first = sizes.setdefault(verdict.cell, (len(verdict.outputs), place))
+        groups[key] = line
+        size, first = sizes.setdefault(verdict.cell, (len(verdict.outputs), line))
         if size != len(verdict.outputs) and verdict.prompt is None:
             raise UserError(
                 "The groups of one cell have different sizes.",
-                where=f"{place}, outputs",
+                where=f"{line}, outputs",
                 got=f"{len(verdict.outputs)} outputs; {size} in {first}",
                 expected="one group size: GED depends on it",
             )
         if modes and len(verdict.outputs) < 2:
             raise UserError(
                 "A group of one output cannot have modes.",
-                where=f"{place}, outputs",
+                where=f"{line}, outputs",
                 got="one output",
                 expected="two outputs or more, or null for all modes",
             )
-        for position, one in enumerate(verdict.outputs):
+        for position, output in enumerate(verdict.outputs):
             field = f"outputs[{position}]"
-            place_of_output = (verdict.cell, verdict.partition, one.index)
+            place_of_output = (verdict.cell, verdict.partition, output.index)
             if place_of_output in outputs:
                 raise UserError(
                     "An output stands twice in one partition.",
-                    where=f"{place}, {field}.index",
-                    got=f"index {one.index}, also in {outputs[place_of_output]}",
+                    where=f"{line}, {field}.index",
+                    got=f"index {output.index}, also in {outputs[place_of_output]}",
                     expected="each output at most once in a partition",
                 )
-            outputs[place_of_output] = place
-            if one.valid and modes and one.mode is None:
+            outputs[place_of_output] = line
+            if output.valid and modes and output.mode is None:
                 raise UserError(
                     "A valid output has no mode.",
-                    where=f"{place}, {field}.mode",
+                    where=f"{line}, {field}.mode",
                     got="null",
                     expected="the name of its mode, as other outputs of this file have one",
                 )
 
 
-def _check_prompts(verdicts: list[GroupVerdict], places: list[str]) -> None:
+def _check_prompts(verdicts: list[GroupVerdict], lines: list[str]) -> None:
     """All groups are answers to prompts, each prompt once a cell; or none is."""
     seen: dict[tuple[str, str | None], str] = {}
-    for verdict, place in zip(verdicts, places, strict=True):
+    for verdict, line in zip(verdicts, lines, strict=True):
         if (verdict.prompt is None) != (verdicts[0].prompt is None):
             raise UserError(
-                "Some groups have a prompt and some have none.", where=f"{place}, prompt"
+                "Some groups have a prompt and some have none.", where=f"{line}, prompt"
             )
         key = (verdict.cell, verdict.prompt)
         if verdict.prompt is not None and key in seen:
             raise UserError(
                 "A prompt has two groups of one cell.",
-                where=f"{place}, prompt",
+                where=f"{line}, prompt",
                 got=f"{verdict.prompt[:60]!r}, also in {seen[key]}",
             )
-        seen[key] = place
+        seen[key] = line

@@ -83,8 +83,8 @@ def read_labels(path: str | Path) -> dict[tuple[str, int], bool]:
     expected = '{"cell": "name", "index": 0, "success": true}'
     labels: dict[tuple[str, int], bool] = {}
     for row, where in read_lines(path, expected):
-        one = formed(_Label, row, where, "A label cannot be read", expected)
-        if labels.setdefault((one.cell, one.index), one.success) != one.success:
+        label = formed(_Label, row, where, "A label cannot be read", expected)
+        if labels.setdefault((label.cell, label.index), label.success) != label.success:
             raise UserError(
                 "A response has two labels.",
                 where=where,
@@ -112,9 +112,9 @@ def label(
             got=f"{len(cells)} cells" + (", several answers a prompt" * judgments.by_prompt),
             expected="two cells whose indices are the prompts, as under task-v1",
         )
-    one, other = cells.values() if order is None else (cells[name] for name in order)
-    prompts = [index for index in one.outputs if index in other.row]
-    for name, index in ((cell.name, index) for cell in (one, other) for index in prompts):
+    first, second = cells.values() if order is None else (cells[name] for name in order)
+    prompts = [index for index in first.outputs if index in second.row]
+    for name, index in ((cell.name, index) for cell in (first, second) for index in prompts):
         if (name, index) not in labels:
             raise UserError(
                 "A judged response has no label.",
@@ -122,9 +122,9 @@ def label(
                 got=f"cell {name!r}, index {index}",
                 expected="a label for every response",
             )
-    rows = [[cell.per_output[cell.row[i]] for cell in (one, other)] for i in prompts]
-    passed = [[labels[cell.name, i] for cell in (one, other)] for i in prompts]
-    return Labelled((one.name, other.name), np.array(rows, float), np.array(passed, bool))
+    rows = [[cell.per_output[cell.row[i]] for cell in (first, second)] for i in prompts]
+    passed = [[labels[cell.name, i] for cell in (first, second)] for i in prompts]
+    return Labelled((first.name, second.name), np.array(rows, float), np.array(passed, bool))
 
 
 def conditional(data: Labelled, *, replicates: int = REPLICATES, seed: int = 0) -> dict[str, Any]:
@@ -133,20 +133,20 @@ def conditional(data: Labelled, *, replicates: int = REPLICATES, seed: int = 0) 
     A value is None where the responses do not define it: no AUROC where all passed.
     """
     seed = derive_seed(seed, "groupeval-conditions")
-    found = intervals(_statistics(data), replicates=replicates, seed=seed)
+    values = intervals(_statistics(data), replicates=replicates, seed=seed)
     first, second = data.passed.T
     right = np.sign(_lead(data))[first != second]
     return {
         "generators": list(data.names),
         "n_prompts": len(data.quality),
         "success": [float(rate) for rate in data.passed.mean(axis=0)],
-        "cgeq": [found[f"cgeq_{side}"] for side in SIDES],
+        "cgeq": [values[f"cgeq_{side}"] for side in SIDES],
         "difference": "second minus first",
-        "cgeq_difference": found["difference"],
-        "auroc": found["auroc"],
-        "auroc_by_generator": [found[f"auroc_{side}"] for side in SIDES],
-        "discordant": found["discordant"],
-        "preferred": found["preferred"],
+        "cgeq_difference": values["difference"],
+        "auroc": values["auroc"],
+        "auroc_by_generator": [values[f"auroc_{side}"] for side in SIDES],
+        "discordant": values["discordant"],
+        "preferred": values["preferred"],
         # Prompts by who passed; of those where one did, by how its quality compares.
         "n_discordant": len(right),
         "n_pairs": {
@@ -243,21 +243,21 @@ def marked(run: str | os.PathLike[str], plan: Plan) -> list[str] | None:
     document = read_json(path, "sheets", list)
     if document.get("plan_sha256") != plan.hash:
         raise UserError("The groups to grade were drawn for another plan.", where=path)
-    return [str(one) for one in document["sheets"]]
+    return [str(sheet) for sheet in document["sheets"]]
 
 
 def corrected(
-    graded: Floats, same: Floats, rest: Floats, *, replicates: int = RESAMPLES, seed: int = 0
+    graded: Floats, same: Floats, ungraded: Floats, *, replicates: int = RESAMPLES, seed: int = 0
 ) -> dict[str, Any]:
     """GEQ from people's `graded`, the judge's `same` on these, and its `rest` on all others."""
     from scipy.stats import t as student
 
-    n, m = len(graded), len(rest)
+    n, m = len(graded), len(ungraded)
     rng = np.random.default_rng(derive_seed(seed, "groupeval-corrected"))
     a = rng.multinomial(n, np.full(n, 1 / n), size=replicates).astype(float)
     b = rng.multinomial(m, np.full(m, 1 / m), size=replicates) if m else np.ones((replicates, 0))
-    value, weight = _estimate(np.ones((1, n)), np.ones((1, m)), graded, same, rest)
-    drawn, _ = _estimate(a, b.astype(float), graded, same, rest)
+    value, weight = _estimate(np.ones((1, n)), np.ones((1, m)), graded, same, ungraded)
+    drawn, _ = _estimate(a, b.astype(float), graded, same, ungraded)
     wide = float(student.ppf((1 + LEVEL) / 2, n - 1))
     alone = float(graded.std(ddof=1)) / n**0.5
     spread = float(drawn.std(ddof=1))
@@ -269,7 +269,7 @@ def corrected(
     return {
         "geq": interval(float(value[0]), spread, HOW),
         "people_alone": interval(people, alone, "Student"),
-        "judge_alone": float(np.concatenate([same, rest]).mean()),
+        "judge_alone": float(np.concatenate([same, ungraded]).mean()),
         "weight": float(weight[0]),
         "width_over_people_alone": spread / alone if alone > 0 else None,
         "n_graded": n,
@@ -278,16 +278,16 @@ def corrected(
 
 
 def _estimate(
-    a: Floats, b: Floats, graded: Floats, same: Floats, rest: Floats
+    a: Floats, b: Floats, graded: Floats, same: Floats, ungraded: Floats
 ) -> tuple[Floats, Floats]:
     """GEQ and the weight for counts of the graded `a` and of the others `b`, a row each."""
     n, total = a.sum(1), a.sum(1) + b.sum(1)
     y, f = a @ graded / n, a @ same / n
-    every = (a @ same + b @ rest) / total
+    overall = (a @ same + b @ ungraded) / total
     together = a @ (graded * same) / n - y * f
     spread = a @ same**2 / n - f**2
     weight = np.divide(together, spread, out=np.zeros_like(spread), where=spread > 1e-12)
-    return weight * every + y - weight * f, weight
+    return weight * overall + y - weight * f, weight
 
 
 def correct_series(judge: Series, person: Series, *, seed: int = 0) -> dict[str, Any]:
@@ -300,11 +300,11 @@ def correct_series(judge: Series, person: Series, *, seed: int = 0) -> dict[str,
             expected=f"{FILE}, which a plan with `label_first` writes",
             fix="plan again with `label_first`, and grade those groups",
         )
-    said = {
-        sheet.id: [one for one in states if isinstance(one, GroupVerdict)]
+    graded_sheets = {
+        sheet.id: [judgment for judgment in states if isinstance(judgment, GroupVerdict)]
         for sheet, states in person.states()
     }
-    missing = [one for one in ids if not said.get(one)]
+    missing = [sheet for sheet in ids if not graded_sheets.get(sheet)]
     if missing:
         raise UserError(
             "The person has not graded all groups that were drawn.",
@@ -313,41 +313,47 @@ def correct_series(judge: Series, person: Series, *, seed: int = 0) -> dict[str,
             expected="all of them: those that one happens to finish are no random sample",
             fix=f"strop groupeval export-human {judge.run}",
         )
-    verdicts = [verdict for one in ids for verdict in said[one]]
+    verdicts = [verdict for sheet in ids for verdict in graded_sheets[sheet]]
     everything, humans = by_cell(judge.verdicts()), by_cell(verdicts)
     prompted = judge.profile.kind == "answers"
-    found: dict[str, Any] = {}
+    corrections: dict[str, Any] = {}
     for name, cell in everything.items():
-        outputs = sum(len(one.outputs) for one in humans[name].verdicts) if name in humans else 0
+        outputs = (
+            sum(len(verdict.outputs) for verdict in humans[name].verdicts) if name in humans else 0
+        )
         if outputs < LEAST:
-            found[name] = {"geq": None, "n_graded": outputs, "why": f"{LEAST} grades are needed"}
+            corrections[name] = {
+                "geq": None,
+                "n_graded": outputs,
+                "why": f"{LEAST} grades are needed",
+            }
             continue
-        judged, graded = (_units(one, prompted) for one in (cell, humans[name]))
-        both = [key for key in graded if key in judged]
-        rest = [value for key, value in judged.items() if key not in graded]
-        arrays = [[graded[k] for k in both], [judged[k] for k in both], rest]
-        found[name] = corrected(*(np.array(one, float) for one in arrays), seed=seed)
-    return {"person": person.name, "judge": judge.name, "cells": found}
+        judged, graded = (_units(side, prompted) for side in (cell, humans[name]))
+        common = [key for key in graded if key in judged]
+        ungraded = [value for key, value in judged.items() if key not in graded]
+        arrays = [[graded[k] for k in common], [judged[k] for k in common], ungraded]
+        corrections[name] = corrected(*(np.array(values, float) for values in arrays), seed=seed)
+    return {"person": person.name, "judge": judge.name, "cells": corrections}
 
 
 def _units(cell: JudgedCell, prompted: bool) -> dict[Any, float]:
     if prompted:
-        return {one.prompt: prompt_quality(one) for one in cell.verdicts}
+        return {verdict.prompt: prompt_quality(verdict) for verdict in cell.verdicts}
     return dict(zip(cell.outputs, cell.per_output.tolist(), strict=True))
 
 
-def corrected_words(found: dict[str, Any]) -> Sequence[str]:
+def corrected_words(correction: dict[str, Any]) -> Sequence[str]:
     """What the correction did, a sentence each."""
-    told = []
-    for name, one in found["cells"].items():
-        if one["geq"] is None:
-            told.append(f"{name}: not corrected, {one['n_graded']} grades; {one['why']}.")
+    sentences = []
+    for name, cell in correction["cells"].items():
+        if cell["geq"] is None:
+            sentences.append(f"{name}: not corrected, {cell['n_graded']} grades; {cell['why']}.")
             continue
-        ratio = one["width_over_people_alone"]
+        ratio = cell["width_over_people_alone"]
         change = "as wide as" if ratio is None else f"{ratio:.2f} times as wide as"
-        told.append(
-            f"{name}: GEQ {one['geq']:.2f} by {found['judge']}, corrected by {one['n_graded']} "
-            f"grades of {found['person']} (weight {one['weight']:.2f}); {change} people alone, "
-            f"{one['people_alone']:.2f}."
+        sentences.append(
+            f"{name}: GEQ {cell['geq']:.2f} by {correction['judge']}, "
+            f"corrected by {cell['n_graded']} grades of {correction['person']} "
+            f"(weight {cell['weight']:.2f}); {change} people alone, {cell['people_alone']:.2f}."
         )
-    return [*told, "This corrects towards these graders, and GEQ only: GED is the judge's."]
+    return [*sentences, "This corrects towards these graders, and GEQ only: GED is the judge's."]

@@ -99,18 +99,18 @@ def without(vectors: Floats, context: Floats | None) -> Floats:
     """Unit vectors without the context's direction; those that repeat it stay as they are."""
     if context is None:
         return vectors
-    rest = vectors - np.outer(vectors @ context, context)
-    length = np.linalg.norm(rest, axis=1, keepdims=True)
-    return np.where(length < REPEATS, vectors, rest / np.maximum(length, REPEATS))
+    residual = vectors - np.outer(vectors @ context, context)
+    length = np.linalg.norm(residual, axis=1, keepdims=True)
+    return np.where(length < REPEATS, vectors, residual / np.maximum(length, REPEATS))
 
 
 def likeness(surface: Floats, content: Floats | None, share: float) -> Floats:
     """Of every two texts, from their n-grams and, where there are any, their embeddings."""
-    both = surface @ surface.T
+    similarity = surface @ surface.T
     if content is not None:
-        both = share * both + (1 - share) * (content @ content.T)
-    np.fill_diagonal(both, 1.0)
-    return both
+        similarity = share * similarity + (1 - share) * (content @ content.T)
+    np.fill_diagonal(similarity, 1.0)
+    return similarity
 
 
 def soft_entropy(alike: Floats, rule: Sorting) -> float:
@@ -126,9 +126,9 @@ def sort_by_content(alike: Floats, rule: Sorting) -> tuple[list[str], list[bool]
     n = len(alike)
     if n < 2:
         return ["A"] * n, [False] * n, "high"
-    wanted = min(1.0, soft_entropy(alike, rule) / rule.full) ** rule.power
+    target = min(1.0, soft_entropy(alike, rule) / rule.full) ** rule.power
     gap, clusters = min(
-        ((abs(_entropy_share(one, n) - wanted), one) for one in cuts(alike, rule)),
+        ((abs(_entropy_share(cut, n) - target), cut) for cut in cuts(alike, rule)),
         key=lambda pair: pair[0],
     )
     clusters = sorted(clusters, key=min)
@@ -155,7 +155,7 @@ def _tree(alike: Floats, linkage: str, least: float) -> Iterator[Clusters]:
         a, b = sorted(divmod(int(near.argmax()), len(near)))
         best = near[a, b]
         if best < SAME:
-            yield [list(one) for one in clusters]
+            yield [list(cluster) for cluster in clusters]
         if best < least:
             return
         near[a] = near[:, a] = _joined(
@@ -164,17 +164,17 @@ def _tree(alike: Floats, linkage: str, least: float) -> Iterator[Clusters]:
         near[a, a] = -np.inf
         near = np.delete(np.delete(near, b, 0), b, 1)
         clusters[a] += clusters.pop(b)
-    yield [list(one) for one in clusters]
+    yield [list(cluster) for cluster in clusters]
 
 
-def _joined(one: Floats, other: Floats, m: int, n: int, linkage: str) -> Floats:
+def _joined(first: Floats, second: Floats, m: int, n: int, linkage: str) -> Floats:
     if linkage == "average":
-        return (m * one + n * other) / (m + n)
-    return np.minimum(one, other) if linkage == "complete" else np.maximum(one, other)
+        return (m * first + n * second) / (m + n)
+    return np.minimum(first, second) if linkage == "complete" else np.maximum(first, second)
 
 
 def _entropy_share(clusters: Sequence[Sequence[int]], n: int) -> float:
-    return entropy([len(one) for one in clusters]) / float(np.log(n))
+    return entropy([len(cluster) for cluster in clusters]) / float(np.log(n))
 
 
 # ---------------------------------------------------------------------------------------- offline
@@ -216,9 +216,9 @@ def offline_spec(
             where="`model`",
             fix="leave `model` out",
         )
-    known = FEATURES if profile.modes else ("auto", TASK_FEATURES)
-    if features not in known:
-        raise unknown_name("kind of features", features, known, where="`features`")
+    kinds = FEATURES if profile.modes else ("auto", TASK_FEATURES)
+    if features not in kinds:
+        raise unknown_name("kind of features", features, kinds, where="`features`")
     if features == "auto" and not profile.modes:
         features = TASK_FEATURES
     if features == "auto":
@@ -281,8 +281,8 @@ def text_likeness(
     """How alike every two answers to a context are, by offline-v2."""
     content = None
     if embed is not None:
-        known = context is not None and bool(context.split())
-        direction = _pieces([context or ""], embed)[0] if known else None
+        has_words = context is not None and bool(context.split())
+        direction = _pieces([context or ""], embed)[0] if has_words else None
         content = without(_pieces(texts, embed), direction)
     return likeness(ngrams(texts), content, surface)
 
@@ -300,22 +300,24 @@ def reply(
     without an instruction are counted here. Modes are those of `sort`.
     """
     parts = [documents(text, profile) for text in texts]
-    graded = [_graded(one) for one in parts] if graded is None else graded
-    valid = [i for i, one in enumerate(graded) if one is not None]
+    graded = (
+        [_graded(documents_of_text) for documents_of_text in parts] if graded is None else graded
+    )
+    valid = [i for i, grades in enumerate(graded) if grades is not None]
     plain = ["\n".join(parts[i]) for i in valid]
     modes, hybrids, confidence = [], [], "high"
     if plain:
         modes, hybrids, confidence = sort(plain)
-    place = {i: k for k, i in enumerate(valid)}
+    rank = {i: k for k, i in enumerate(valid)}
     outputs = [
         {
             "id": label,
-            "valid": i in place,
-            **{name: 0 if one is None else one[name] for name in profile.dimensions},
-            "mode": modes[place[i]] if i in place else None,
-            "hybrid": i in place and hybrids[place[i]],
+            "valid": i in rank,
+            **{name: 0 if grades is None else grades[name] for name in profile.dimensions},
+            "mode": modes[rank[i]] if i in rank else None,
+            "hybrid": i in rank and hybrids[rank[i]],
         }
-        for i, (label, one) in enumerate(zip(labels, graded, strict=True))
+        for i, (label, grades) in enumerate(zip(labels, graded, strict=True))
     ]
     return json.dumps({"outputs": outputs, "confidence": confidence})
 
@@ -344,8 +346,8 @@ def _answer(text: str, profile: Profile, prompt: str) -> dict[str, int] | None:
     }
 
 
-def _grade(two: bool, one: bool) -> int:
-    return 2 if two else 1 if one else 0
+def _grade(best: bool, good: bool) -> int:
+    return 2 if best else 1 if good else 0
 
 
 GRADES: dict[str, Callable[[TextFeatures], int]] = {
@@ -373,7 +375,8 @@ def ngrams(texts: Sequence[str]) -> NDArray[np.float64]:
     spaced = [" ".join(text.lower().split()) for text in texts]
     starts = [range(max(1, len(text) - GRAM + 1)) for text in spaced]
     counts = [
-        Counter(text[i : i + GRAM] for i in some) for text, some in zip(spaced, starts, strict=True)
+        Counter(text[i : i + GRAM] for i in range_of_text)
+        for text, range_of_text in zip(spaced, starts, strict=True)
     ]
     everywhere = Counter(gram for grams in counts for gram in grams)
     column = {gram: k for k, gram in enumerate(sorted(everywhere))}
@@ -388,8 +391,8 @@ def ngrams(texts: Sequence[str]) -> NDArray[np.float64]:
 
 def _remembering(embed: Embed) -> Embed:
     """The same vectors; a text that is in a group of every partition is embedded once."""
-    known = lru_cache(maxsize=4096)(embed)
-    return lambda texts: known(tuple(texts))
+    cached = lru_cache(maxsize=4096)(embed)
+    return lambda texts: cached(tuple(texts))
 
 
 def _pieces(texts: Sequence[str], embed: Embed) -> NDArray[np.float64]:
@@ -514,8 +517,8 @@ def _share(truths: Iterable[bool]) -> float:
 
 def _variety(words: list[str]) -> float:
     windows = [words[i : i + WINDOW] for i in range(0, len(words), WINDOW)]
-    whole = [w for w in windows if len(w) == WINDOW] or [w for w in windows if w]
-    return sum(len(set(w)) / len(w) for w in whole) / len(whole) if whole else 0.0
+    full = [w for w in windows if len(w) == WINDOW] or [w for w in windows if w]
+    return sum(len(set(w)) / len(w) for w in full) / len(full) if full else 0.0
 
 
 def _continuity(documents: list[list[str]]) -> float:
@@ -559,20 +562,20 @@ def response_features(text: str, task: str) -> ResponseFeatures:
     visible = re.sub(r"\s", "", text)
     pieces = re.findall(r"[^\W\d_]+|\d+|[^\w\s]", text.lower())
     grams = [tuple(pieces[i : i + SEQUENCE]) for i in range(len(pieces) - SEQUENCE + 1)]
-    own, asked = _subjects(text), _subjects(task)
-    numbers = {one for one in asked if one.isdigit()}
+    of_text, of_task = _subjects(text), _subjects(task)
+    numbers = {subject for subject in of_task if subject.isdigit()}
     return ResponseFeatures(
         plain=_share(c.isalnum() for c in visible),
         odd=_share(not c.isprintable() or c == "\ufffd" for c in visible),
         repetition=(len(grams) - len(set(grams))) / max(1, len(grams)),
-        shared=_share(one in asked for one in own),
-        used=_share(one in own for one in numbers) if numbers else 1.0,
+        shared=_share(subject in of_task for subject in of_text),
+        used=_share(number in of_text for number in numbers) if numbers else 1.0,
     )
 
 
 def _subjects(text: str) -> set[str]:
-    found = re.findall(r"[^\W\d_]+|\d+", text.lower())
-    return {piece for piece in found if piece.isdigit() or len(piece) >= LONG}
+    pieces = re.findall(r"[^\W\d_]+|\d+", text.lower())
+    return {piece for piece in pieces if piece.isdigit() or len(piece) >= LONG}
 
 
 def is_valid(s: ResponseFeatures) -> bool:

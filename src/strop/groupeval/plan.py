@@ -112,15 +112,17 @@ def plant(cell: str, texts: Sequence[str], size: int, seed: int, groups: int) ->
     Long ones, because shuffling a few words, or copying an empty text, plants nothing.
     """
     rng = np.random.default_rng(derive_seed(seed, "groupeval control", len(texts)))
-    made = []
+    controls = []
     for group in range(groups):
         picked = [texts[int(i)] for i in rng.choice(len(texts), size - len(PLANTED), replace=False)]
         picked.sort(key=lambda text: len(text.split()), reverse=True)
         words = picked[1].split()
         shuffled = " ".join(words[i] for i in rng.permutation(len(words)))
         kinds = ("copied", "ordered", *["original"] * (len(picked) - 2), *PLANTED)
-        made.append(Control(cell, group, group * size, (*picked, picked[0], shuffled, ""), kinds))
-    return made
+        controls.append(
+            Control(cell, group, group * size, (*picked, picked[0], shuffled, ""), kinds)
+        )
+    return controls
 
 
 @dataclass(frozen=True)
@@ -244,7 +246,7 @@ class Plan:
 
     def document(self) -> dict[str, Any]:
         """Everything but the blinding map, as JSON."""
-        document = {one.name: getattr(self, one.name) for one in fields(self)}
+        document = {entry.name: getattr(self, entry.name) for entry in fields(self)}
         del document["blinding"]
         # Not `asdict`, which copies every number of every sheet.
         return {**document, "sheets": [vars(sheet) for sheet in self.sheets]}
@@ -254,8 +256,11 @@ class Plan:
         """The reverse of `document`."""
         values = {name: document[name] for name in cls.__dataclass_fields__ if name != "blinding"}
         sheets: list[dict[str, Any]] = [
-            {key: tuple(value) if isinstance(value, list) else value for key, value in one.items()}
-            for one in values["sheets"]
+            {
+                key: tuple(value) if isinstance(value, list) else value
+                for key, value in sheet.items()
+            }
+            for sheet in values["sheets"]
         ]
         values["sheets"] = tuple(Sheet(**sheet) for sheet in sheets)
         plan = cls(**values, blinding=blinding)
@@ -374,7 +379,7 @@ def _planted(source: Source, profile: Profile, seed: int, groups: int) -> list[C
 
 def _controls(planted: dict[str, list[Control]]) -> list[Draft]:
     drafts: list[Draft] = []
-    for code, control in ((code, one) for code, controls in planted.items() for one in controls):
+    for code, control in ((code, item) for code, controls in planted.items() for item in controls):
         indices = list(range(control.first, control.first + len(control.texts)))
         drafts.append(
             ("control", 0, control.group, [code] * len(indices), indices, control.planted)
@@ -386,12 +391,12 @@ def _shuffled(drafts: Sequence[Draft], seed: int) -> tuple[Sheet, ...]:
     """Sheets in a random order, each with a random display order and random labels."""
     rng = np.random.default_rng(derive_seed(seed, "groupeval order"))
     sheets = []
-    for number, place in enumerate(rng.permutation(len(drafts))):
-        kind, partition, group, pools, indices, what = drafts[place]
+    for position, number in enumerate(rng.permutation(len(drafts))):
+        kind, partition, group, pools, indices, what = drafts[number]
         order = rng.permutation(len(indices))
         sheets.append(
             Sheet(
-                id=f"{number:05d}",
+                id=f"{position:05d}",
                 kind=kind,
                 partition=partition,
                 group=group,
@@ -446,10 +451,10 @@ class Texts:
 
     @cached_property
     def _by_pool(self) -> dict[tuple[str, str], list[tuple[str, str | None]]]:
-        found: dict[tuple[str, str], list[tuple[str, str | None]]] = {}
+        by_pool: dict[tuple[str, str], list[tuple[str, str | None]]] = {}
         for kind, code, _, text, prompt in self.rows:
-            found.setdefault((code, kind), []).append((text, prompt))
-        return found
+            by_pool.setdefault((code, kind), []).append((text, prompt))
+        return by_pool
 
     def of(self, code: str, kind: str = "plan") -> list[str]:
         """The texts of one pool by index."""

@@ -89,7 +89,7 @@ def formed(
         return form(**row)
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
-        names = (f"[{one}]" if isinstance(one, int) else f".{one}" for one in first["loc"])
+        names = (f"[{part}]" if isinstance(part, int) else f".{part}" for part in first["loc"])
         field = "".join(names).removeprefix(".")
         raise UserError(
             f"{what}: {first['msg'].removeprefix('Value error, ')}.",
@@ -172,8 +172,8 @@ class Profile:
                 "The profile's settings are not YAML.", where=where / SETTINGS, got=error
             ) from None
         what = "The profile's settings cannot be used"
-        given = settings if isinstance(settings, dict) else {}
-        return formed(cls, {**given, "files": files}, str(where / SETTINGS), what)
+        named_settings = settings if isinstance(settings, dict) else {}
+        return formed(cls, {**named_settings, "files": files}, str(where / SETTINGS), what)
 
     @classmethod
     def load(cls, source: str | os.PathLike[str]) -> Profile:

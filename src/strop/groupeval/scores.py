@@ -79,9 +79,9 @@ DIFFERENCES = (
 
 def current_scores(series: Series, judgments: Judgments) -> dict[str, Any] | None:
     """What was scored of a judge and kept; None where there is none, or more was judged since."""
-    found = series.read_result()
-    judged = 0 if found is None else sum(one["n_groups"] for one in found["cells"].values())
-    return found if judged == len(judgments.verdicts) else None
+    stored = series.read_result()
+    judged = 0 if stored is None else sum(cell["n_groups"] for cell in stored["cells"].values())
+    return stored if judged == len(judgments.verdicts) else None
 
 
 def differences(scores: dict[str, Any]) -> Table:
@@ -96,20 +96,22 @@ def differences(scores: dict[str, Any]) -> Table:
         for row in scores.get("differences", ())
     ]
     names = {name for row in rows for name, value in row.items() if value is not None}
-    return Table("B minus A", tuple(one for one in DIFFERENCES if one.name in names), rows)
+    return Table("B minus A", tuple(column for column in DIFFERENCES if column.name in names), rows)
 
 
 def judged_sentence(table: Table) -> str:
     """What one judge found, in words."""
-    shown = {one.heading: one for one in table.columns if one.heading in ("GEQ", "GED")}
-    found = [
+    score_columns = {
+        column.heading: column for column in table.columns if column.heading in ("GEQ", "GED")
+    }
+    clauses = [
         f"{row[table.columns[0].name]} has "
-        + " and ".join(f"{name} {one.entry(row).line}" for name, one in shown.items())
+        + " and ".join(f"{name} {column.entry(row).line}" for name, column in score_columns.items())
         for row in table.rows[:NAMED]
         if row.get("geq") is not None
     ]
-    rest = f"; {len(table.rows) - NAMED} more in the table" if len(table.rows) > NAMED else ""
-    return f"{table.title}: {'; '.join(found) or 'nothing has a verdict yet'}{rest}."
+    remainder = f"; {len(table.rows) - NAMED} more in the table" if len(table.rows) > NAMED else ""
+    return f"{table.title}: {'; '.join(clauses) or 'nothing has a verdict yet'}{remainder}."
 
 
 def decision(row: dict[str, Any], compared: dict[str, Any]) -> str:
@@ -127,8 +129,8 @@ def decision(row: dict[str, Any], compared: dict[str, Any]) -> str:
     elif row["ged_difference"] is not None:
         words = f"of diversity nothing is said: GED {row['ged_difference']:+.2f} has no interval"
         clauses.append(words)
-    told = "; ".join(clauses) + "."
-    return f"I{told[1:]}" if told.startswith("it is not known") else told
+    sentence = "; ".join(clauses) + "."
+    return f"I{sentence[1:]}" if sentence.startswith("it is not known") else sentence
 
 
 def _told_apart(
@@ -136,13 +138,15 @@ def _told_apart(
 ) -> str:
     """B against A by one score: more, less, or not known."""
     a, b = names
-    told = f"{score} {between.value:+.2f}"
+    estimate = f"{score} {between.value:+.2f}"
     if not between.bounded:
-        return f"it is not known whether {b} differs from {a} in {words[2]}: {told}, no interval"
-    told += f" {between.span('+.2f')}, {between.level:.0%}"
+        return (
+            f"it is not known whether {b} differs from {a} in {words[2]}: {estimate}, no interval"
+        )
+    estimate += f" {between.span('+.2f')}, {between.level:.0%}"
     if between.excludes(0):
-        return f"{b} is {words[0 if between.value > 0 else 1]} than {a} ({told})"
-    return f"{b} and {a} are not told apart in {words[2]} ({told})"
+        return f"{b} is {words[0 if between.value > 0 else 1]} than {a} ({estimate})"
+    return f"{b} and {a} are not told apart in {words[2]} ({estimate})"
 
 
 def sides_of(row: dict[str, Any], compared: dict[str, Any]) -> tuple[str, str]:
@@ -164,7 +168,7 @@ def quality(grade: Grade) -> float:
 
 def mode_counts(outputs: Iterable[Grade]) -> list[int]:
     """How many valid outputs each mode holds, largest first."""
-    modes = Counter(one.mode for one in outputs if one.valid)
+    modes = Counter(output.mode for output in outputs if output.valid)
     return sorted(modes.values(), reverse=True)
 
 
@@ -216,12 +220,12 @@ class JudgedCell:
     @property
     def groups(self) -> NDArray[np.int64]:
         """In which verdict a context was judged, `[outputs, partitions]`; 0 where in none."""
-        found = np.zeros(self.q.shape, np.int64)
+        numbers = np.zeros(self.q.shape, np.int64)
         column = {partition: r for r, partition in enumerate(self.partitions)}
         for number, verdict in enumerate(self.verdicts):
-            rows = [self.row[one.index] for one in verdict.outputs]
-            found[rows, column[verdict.partition]] = number
-        return found
+            rows = [self.row[output.index] for output in verdict.outputs]
+            numbers[rows, column[verdict.partition]] = number
+        return numbers
 
     @property
     def per_output(self) -> Floats:
@@ -243,20 +247,20 @@ def by_cell(verdicts: Iterable[GroupVerdict]) -> dict[str, JudgedCell]:
     grouped: dict[str, list[GroupVerdict]] = {}
     for verdict in verdicts:
         grouped.setdefault(verdict.cell, []).append(verdict)
-    return {name: _cell(name, mine) for name, mine in grouped.items()}
+    return {name: _cell(name, of_cell) for name, of_cell in grouped.items()}
 
 
 def _cell(name: str, verdicts: list[GroupVerdict]) -> JudgedCell:
-    outputs = sorted({one.index for verdict in verdicts for one in verdict.outputs})
+    outputs = sorted({output.index for verdict in verdicts for output in verdict.outputs})
     partitions = sorted({verdict.partition for verdict in verdicts})
     row = {index: i for i, index in enumerate(outputs)}
     column = {partition: r for r, partition in enumerate(partitions)}
     q = np.zeros((len(outputs), len(partitions)))
     judged = np.zeros(q.shape, dtype=bool)
     for verdict in verdicts:
-        for one in verdict.outputs:
-            at = row[one.index], column[verdict.partition]
-            q[at], judged[at] = quality(one), True
+        for output in verdict.outputs:
+            at = row[output.index], column[verdict.partition]
+            q[at], judged[at] = quality(output), True
     return JudgedCell(name, tuple(verdicts), tuple(outputs), tuple(partitions), q, judged, row)
 
 
@@ -279,33 +283,35 @@ def factors(verdicts: Sequence[GroupVerdict], *, modes: bool = True) -> dict[str
     The entropy of modes, in nats, is the mean over groups with a valid output. The share of pairs
     of a group's valid outputs that are in different modes does not depend on how many are valid.
     """
-    counts = [mode_counts(one.outputs) for one in verdicts]
-    valid = [sum(some) for some in counts]
+    counts = [mode_counts(verdict.outputs) for verdict in verdicts]
+    valid = [sum(sizes) for sizes in counts]
     pairs = sum(v * (v - 1) for v in valid)
-    apart = sum(v * v - sum(c * c for c in some) for v, some in zip(valid, counts, strict=True))
-    found: tuple[float | None, ...] = (
-        share([one.valid for verdict in verdicts for one in verdict.outputs]),
-        _mean([entropy(some) for some in counts if some]) if modes and any(counts) else None,
+    apart = sum(v * v - sum(c * c for c in sizes) for v, sizes in zip(valid, counts, strict=True))
+    values: tuple[float | None, ...] = (
+        share([output.valid for verdict in verdicts for output in verdict.outputs]),
+        _mean([entropy(sizes) for sizes in counts if sizes]) if modes and any(counts) else None,
         apart / pairs if modes and pairs else None,
     )
-    return dict(zip(FACTORS, found, strict=True))
+    return dict(zip(FACTORS, values, strict=True))
 
 
 def diagnose(cell: JudgedCell, *, modes: bool) -> dict[str, Any]:
     """All diagnostics of one cell; those about modes are None where the profile has none."""
-    grades = [one for verdict in cell.verdicts for one in verdict.outputs]
-    scores = np.array([one.scores for one in grades], dtype=float)
+    grades = [grade for verdict in cell.verdicts for grade in verdict.outputs]
+    scores = np.array([grade.scores for grade in grades], dtype=float)
     quality = np.sort(cell.per_output)
     lowest = quality[: math.ceil(len(quality) / 4)]
     return {
         **factors(cell.verdicts, modes=modes),
         **(_of_modes(cell) if modes else dict.fromkeys(_MODE_KEYS)),
-        "invalid_rate": share([not one.valid for one in grades]),
+        "invalid_rate": share([not grade.valid for grade in grades]),
         "severe_degeneration_rate": float((scores[:, NON_DEGENERATION] == 0).mean()),
         "dimension_means": [float(mean) for mean in scores.mean(axis=0)],
         "quality_p10": float(np.quantile(quality, 0.1)),
         "bottom_quartile_quality": float(lowest.mean()),
-        "non_high_confidence_rate": share([one.confidence != "high" for one in cell.verdicts]),
+        "non_high_confidence_rate": share(
+            [verdict.confidence != "high" for verdict in cell.verdicts]
+        ),
     }
 
 
@@ -324,12 +330,12 @@ _MODE_KEYS = ("effective_modes", "dominant_share", "hybrid_rate", "singleton_rat
 
 def _of_modes(cell: JudgedCell) -> dict[str, Any]:
     counts = [mode_counts(verdict.outputs) for verdict in cell.verdicts]
-    valid = [one for verdict in cell.verdicts for one in verdict.outputs if one.valid]
+    valid = [output for verdict in cell.verdicts for output in verdict.outputs if output.valid]
     return {
         # No valid output is no mode: 0. (exp of an empty sum would claim one.)
         "effective_modes": _mean([math.exp(entropy(c)) if c else 0.0 for c in counts]),
         "dominant_share": _mean([c[0] / sum(c) for c in counts if c]) if any(counts) else None,
-        "hybrid_rate": share([one.hybrid for one in valid]),
+        "hybrid_rate": share([output.hybrid for output in valid]),
         "singleton_rate": share([len(c) == sum(c) >= 2 for c in counts]),
         "ceiling_rate": share(
             [at_ceiling(c, len(v.outputs)) for c, v in zip(counts, cell.verdicts, strict=True)]
@@ -360,22 +366,22 @@ def counted(cell: JudgedCell | None, planned: PlannedGroups) -> dict[str, int]:
     asked = {"n_outputs_asked": planned.outputs, "n_groups_asked": planned.groups}
     if cell is None:
         return {"n_outputs": 0, "n_groups": 0, **asked}
-    found = {"n_outputs": len(cell.outputs), "n_groups": len(cell.verdicts)}
+    judged = {"n_outputs": len(cell.outputs), "n_groups": len(cell.verdicts)}
     more = {"n_outputs_above_0": cell.nonzero, "n_partitions": len(cell.partitions)}
-    return found | more | asked
+    return judged | more | asked
 
 
 def geq_bounds(cell: JudgedCell | None, planned: PlannedGroups) -> list[float]:
     """The least and the greatest GEQ that the whole plan can still have."""
     if cell is None:
         return [0.0, TOP]
-    known = float(np.sum(cell.q))
+    total = float(np.sum(cell.q))
     contexts = planned.outputs * planned.partitions
     missing = contexts - int(cell.judged.sum())
-    return [known / contexts, (known + TOP * missing) / contexts]
+    return [total / contexts, (total + TOP * missing) / contexts]
 
 
 def ged_bounds(ged: float | None, accepted: int, planned: PlannedGroups) -> list[float]:
     """The least and the greatest GED that the whole plan can still have."""
-    known = (ged or 0.0) * accepted
-    return [known / planned.groups, (known + TOP * (planned.groups - accepted)) / planned.groups]
+    total = (ged or 0.0) * accepted
+    return [total / planned.groups, (total + TOP * (planned.groups - accepted)) / planned.groups]

@@ -48,7 +48,7 @@ from strop.served.cost import SENT, SETTLED, Journal, hash_of
 from strop.spec.value import JudgeSpec
 from strop.store import FORMAT, Folder
 from strop.store import folder as store
-from strop.store.folder import RESULT, as_json, parsed, told_apart
+from strop.store.folder import RESULT, as_json, parsed, setting_changes
 from strop.table import plain, revived
 from strop.version import __version__
 
@@ -69,9 +69,9 @@ def write_plan(run: str | os.PathLike[str], plan: Plan, profile: Profile, texts:
     if _planned(path, plan) and folder.mark() is not None:
         return False
     with folder.held():
-        known = _planned(path, plan)  # another process may have been first
+        planned = _planned(path, plan)  # another process may have been first
         folder.write(_asked(plan))
-        if known:
+        if planned:
             return False
         with disk(path):
             (path / PROFILE).mkdir(exist_ok=True)
@@ -92,14 +92,14 @@ def _planned(path: Path, plan: Plan) -> bool:
     """Whether this plan is frozen here; refused if another one is."""
     if not (path / PLAN).exists():
         return False
-    there, _ = open_plan(path)
-    if there.hash == plan.hash and there.blinding == plan.blinding:
+    stored_plan, _ = open_plan(path)
+    if stored_plan.hash == plan.hash and stored_plan.blinding == plan.blinding:
         return True
-    told = "; ".join(told_apart(_asked(there), _asked(plan)))
+    changes = "; ".join(setting_changes(_asked(stored_plan), _asked(plan)))
     raise UserError(
         "This directory holds another plan.",
         where=path,
-        got=told or "the same settings, but other texts",
+        got=changes or "the same settings, but other texts",
         fix="choose another `out`: plans are frozen, and judgments refer to them",
     )
 
@@ -159,8 +159,8 @@ def probes(run: str | os.PathLike[str], judge: JudgeSpec) -> Journal:
 @contextmanager
 def held(folder: Path, journal: Journal) -> Iterator[None]:
     """Hold a journal's folder alone, and mend what a killed session left."""
-    with locked(folder, wait=False) as mine:
-        if not mine:
+    with locked(folder, wait=False) as acquired:
+        if not acquired:
             raise UserError(
                 "Another process is judging this series.",
                 where=folder,
@@ -190,7 +190,7 @@ class _Known:
 
     @property
     def is_verdict(self) -> bool:
-        return any(isinstance(one, GroupVerdict) for one in self.said)
+        return any(isinstance(judgment, GroupVerdict) for judgment in self.said)
 
 
 class Series:
@@ -234,21 +234,21 @@ class Series:
     @classmethod
     def open(cls, run: str | os.PathLike[str], name: str | None = None) -> Series:
         """A series by its id, the beginning of it, or its judge's name; the only one by default."""
-        fitting = every = list_series(run)
+        fitting = listed = list_series(run)
         if name is not None:
-            exact = [one for one in every if name in (one.id, one.name)]
-            fitting = exact or [one for one in every if one.id.startswith(name)]
+            exact = [series for series in listed if name in (series.id, series.name)]
+            fitting = exact or [series for series in listed if series.id.startswith(name)]
         if len(fitting) == 1:
             return fitting[0]
-        known = ", ".join(f"{one.name} ({one.id})" for one in every)
-        if not every:
+        names = ", ".join(f"{series.name} ({series.id})" for series in listed)
+        if not listed:
             what, fix = "Nobody has judged this plan yet.", f"strop groupeval judge {run} --offline"
         else:
             what = "Several judges have judged this plan; name one."
-            fix = f"use `series={every[0].id}`"
+            fix = f"use `series={listed[0].id}`"
             if name is not None:
                 what = f"{'Several series match' if fitting else 'No series matches'} {name!r}."
-        raise UserError(what, where=run, expected=known or None, fix=fix)
+        raise UserError(what, where=run, expected=names or None, fix=fix)
 
     @classmethod
     def _load(cls, run: Path, folder: Path) -> Series:
@@ -320,13 +320,13 @@ class Series:
 
     def verdicts(self, kind: GroupKind = "plan", repeat: int = 0) -> list[GroupVerdict]:
         """Every verdict, in the order of the plan; repeat 0 is the one that is scored."""
-        every = (judgment for _, states in self.states(kind, repeat) for judgment in states)
-        return [judgment for judgment in every if isinstance(judgment, GroupVerdict)]
+        judgments = (judgment for _, states in self.states(kind, repeat) for judgment in states)
+        return [judgment for judgment in judgments if isinstance(judgment, GroupVerdict)]
 
     def failures(self, kind: GroupKind = "plan", repeat: int = 0) -> list[Failure]:
         """The latest failure of every group that was asked and has no verdict."""
-        every = (judgment for _, states in self.states(kind, repeat) for judgment in states)
-        return [judgment for judgment in every if isinstance(judgment, Failure)]
+        judgments = (judgment for _, states in self.states(kind, repeat) for judgment in states)
+        return [judgment for judgment in judgments if isinstance(judgment, Failure)]
 
     def states(
         self, kind: GroupKind = "plan", repeat: int = 0
@@ -343,9 +343,13 @@ class Series:
     def answered(self, repeat: int = 0) -> tuple[set[str], dict[str, int]]:
         """The ids of all sheets with a verdict; those that failed, and when each was last asked."""
         self._follow()
-        known = {sheet: one for (sheet, r), one in self._known.items() if r == repeat}
-        done = {sheet for sheet, one in known.items() if one.is_verdict}
-        asked = {sheet: one.line for sheet, one in known.items() if one.line is not None}
+        questions = {sheet: question for (sheet, r), question in self._known.items() if r == repeat}
+        done = {sheet for sheet, question in questions.items() if question.is_verdict}
+        asked = {
+            sheet: question.line
+            for sheet, question in questions.items()
+            if question.line is not None
+        }
         return done, {sheet: line for sheet, line in asked.items() if sheet not in done}
 
     def served(self) -> dict[str, int]:
@@ -387,14 +391,14 @@ class Series:
         sheet = self.plan.by_id.get(name)
         if sheet is None:
             raise damaged(self.path / CALLS, f"line {number + 1}: there is no sheet {name!r}")
-        known = self._known.setdefault((name, entry["repeat"]), _Known())
+        question = self._known.setdefault((name, entry["repeat"]), _Known())
         capped = entry["outcome"] == "budget_exhausted"
-        if known.is_verdict or (capped and known.said):
+        if question.is_verdict or (capped and question.said):
             return  # that a cap came first is no news of a group that failed before
         came = entry.get("reply") is not None or entry.get("tokens") is not None
-        known.replies += bool(entry.get("delivered", came))
-        known.line = known.line if capped else number
-        known.said = self.read(entry, sheet, known.replies)
+        question.replies += bool(entry.get("delivered", came))
+        question.line = question.line if capped else number
+        question.said = self.read(entry, sheet, question.replies)
 
     def read(self, entry: dict[str, Any], sheet: Sheet, attempts: int = 1) -> Sequence[Judgment]:
         """One entry of the journal as verdicts, or as failures."""

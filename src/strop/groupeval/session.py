@@ -149,15 +149,22 @@ def answer_series(
     Whoever calls holds the series. `told` hears each question's outcome.
     """
     session, in_a_row = Session(), series.in_a_row()
-    for place, (sheet, repeat) in enumerate(questions):
-        asked = _answered(answer, sheet, series)
-        line = {"sheet": sheet.id, "repeat": repeat, "attempt": 1, "outcome": asked.outcome}
-        detail = {"detail": asked.detail} if asked.detail else {}
-        series.append({**line, **detail, "reply": asked.reply, "model": series.judge.model})
-        in_a_row = session.count(asked, in_a_row)
-        told(asked.outcome)
+    for position, (sheet, repeat) in enumerate(questions):
+        question_result = _answered(answer, sheet, series)
+        line = {
+            "sheet": sheet.id,
+            "repeat": repeat,
+            "attempt": 1,
+            "outcome": question_result.outcome,
+        }
+        detail = {"detail": question_result.detail} if question_result.detail else {}
+        series.append(
+            {**line, **detail, "reply": question_result.reply, "model": series.judge.model}
+        )
+        in_a_row = session.count(question_result, in_a_row)
+        told(question_result.outcome)
         if session.stopped is not None:
-            session.unasked += questions[place + 1 :]
+            session.unasked += questions[position + 1 :]
             break
     return session
 

@@ -88,7 +88,7 @@ def repeat_noise(
     if not pairs:
         return {"n_groups": 0}
     grades = [
-        (a, b) for one, other in pairs for a, b in zip(one.outputs, other.outputs, strict=True)
+        (a, b) for left, right in pairs for a, b in zip(left.outputs, right.outputs, strict=True)
     ]
     totals = np.array([[quality(a), quality(b)] for a, b in grades])
     cells = [by_cell([pair[side] for pair in pairs]) for side in (0, 1)]
@@ -108,8 +108,8 @@ def repeat_noise(
 
 def _shared_modes(outputs: Iterable[tuple[Grade, Grade]]) -> tuple[list[Any], list[Any]]:
     """The modes of those outputs that are in one by both judgments."""
-    both = [(a.mode, b.mode) for a, b in outputs if a.mode is not None and b.mode is not None]
-    return [a for a, _ in both], [b for _, b in both]
+    common = [(a.mode, b.mode) for a, b in outputs if a.mode is not None and b.mode is not None]
+    return [a for a, _ in common], [b for _, b in common]
 
 
 def control_results(groups: Sequence[dict[str, Grade]]) -> dict[str, Any]:
@@ -136,7 +136,7 @@ def position_effect(rows: Floats, *, seed: int = 0) -> dict[str, Any] | None:
     if not len(rows):
         return None
     centred = rows - rows.mean(axis=1, keepdims=True)
-    place = np.arange(rows.shape[1]) - (rows.shape[1] - 1) / 2
+    position = np.arange(rows.shape[1]) - (rows.shape[1] - 1) / 2
     rng = np.random.default_rng(seed)
     spread = _spread(centred)
     shuffled = [_spread(rng.permuted(centred, axis=1)) for _ in range(PERMUTATIONS)]
@@ -145,7 +145,7 @@ def position_effect(rows: Floats, *, seed: int = 0) -> dict[str, Any] | None:
     return {
         "n_groups": len(rows),
         "mean_quality": [float(mean) for mean in rows.mean(axis=0)],
-        "slope_per_position": float((centred @ place).mean() / (place @ place)),
+        "slope_per_position": float((centred @ position).mean() / (position @ position)),
         "p_value": extreme / (1 + PERMUTATIONS),
     }
 
@@ -185,11 +185,12 @@ Aligned = tuple[Grade, ...]
 
 def agree(judges: Sequence[Judgments]) -> dict[str, Any]:
     """Agreement of two or more judges on the groups that all of them judged."""
-    asked = max(sum(c.groups for c in one.planned.values()) for one in judges)
+    asked = max(sum(c.groups for c in judgments.planned.values()) for judgments in judges)
     # What one judge graded and another has not yet would move the order of the cells.
     alike = common(judges)
     groups = [
-        _aligned(list(some), judges) for some in zip(*(one.verdicts for one in alike), strict=True)
+        _aligned(list(verdicts), judges)
+        for verdicts in zip(*(judgments.verdicts for judgments in alike), strict=True)
     ]
     outputs = [output for group in groups for output in group]
     modes, ranks = [], []
@@ -197,10 +198,10 @@ def agree(judges: Sequence[Judgments]) -> dict[str, Any]:
         pair = {"a": judges[i].source, "b": judges[j].source}
         ranks.append(pair | rank_correlation(alike[i], alike[j]))
         if alike[0].modes:
-            labels = [_shared_modes((one[i], one[j]) for one in group) for group in groups]
+            labels = [_shared_modes((output[i], output[j]) for output in group) for group in groups]
             modes.append(pair | mode_agreement(labels))
     return {
-        "judges": [one.source for one in judges],
+        "judges": [judgments.source for judgments in judges],
         "n_groups": len(groups),
         "n_groups_asked": asked,
         "n_outputs": len(outputs),
@@ -217,42 +218,47 @@ def common(judges: Sequence[Judgments]) -> list[Judgments]:
     group that has them; modes are then out of question.
     """
     if any(map(_rated_alone, judges)):
-        judges = [one if _rated_alone(one) else _one_by_one(one) for one in judges]
+        judges = [
+            judgments if _rated_alone(judgments) else _one_by_one(judgments) for judgments in judges
+        ]
     for other in judges[1:]:
         check_alike(judges[0], other, judges=False)
-    tables = [{(j.cell, j.partition, j.group): j for j in one.verdicts} for one in judges]
+    tables = [
+        {(j.cell, j.partition, j.group): j for j in judgments.verdicts} for judgments in judges
+    ]
     keys = _common_keys(tables, judges)
-    there = {cell for cell, *_ in keys}
-    order = [name for name in judges[0].planned if name in there]  # one generator is first for all
+    cells = {cell for cell, *_ in keys}
+    order = [name for name in judges[0].planned if name in cells]  # one generator is first for all
     return [
         replace(
-            one,
+            judgments,
             verdicts=[table[key] for key in keys],
-            planned={name: one.planned[name] for name in order},
+            planned={name: judgments.planned[name] for name in order},
         )
-        for one, table in zip(judges, tables, strict=True)
+        for judgments, table in zip(judges, tables, strict=True)
     ]
 
 
 def _rated_alone(judgments: Judgments) -> bool:
     """Whether it is a file of single outputs under their own numbers, as a page keeps ratings."""
     return not judgments.from_plan and all(
-        len(one.outputs) == 1 and (one.partition, one.group) == (0, one.outputs[0].index)
-        for one in judgments.verdicts
+        len(verdict.outputs) == 1
+        and (verdict.partition, verdict.group) == (0, verdict.outputs[0].index)
+        for verdict in judgments.verdicts
     )
 
 
 def _one_by_one(judgments: Judgments) -> Judgments:
     """Every output a group of its own, by the first of its groups."""
-    found: dict[tuple[str, int], GroupVerdict] = {}
-    for verdict in sorted(judgments.verdicts, key=lambda one: (one.partition, one.group)):
-        for one in verdict.outputs:
-            alone = (replace(one, mode=None, hybrid=False),)
-            new = GroupVerdict(verdict.cell, 0, one.index, alone, verdict.confidence)
-            found.setdefault((verdict.cell, one.index), new)
-    counts = Counter(cell for cell, _ in found)
+    by_output: dict[tuple[str, int], GroupVerdict] = {}
+    for verdict in sorted(judgments.verdicts, key=lambda item: (item.partition, item.group)):
+        for output in verdict.outputs:
+            alone = (replace(output, mode=None, hybrid=False),)
+            new = GroupVerdict(verdict.cell, 0, output.index, alone, verdict.confidence)
+            by_output.setdefault((verdict.cell, output.index), new)
+    counts = Counter(cell for cell, _ in by_output)
     planned = {name: PlannedGroups(counts[name], counts[name], 1) for name in judgments.planned}
-    return replace(judgments, verdicts=list(found.values()), planned=planned, modes=False)
+    return replace(judgments, verdicts=list(by_output.values()), planned=planned, modes=False)
 
 
 def _common_keys(
@@ -262,14 +268,16 @@ def _common_keys(
     if not keys:
         raise UserError(
             "There is no group that all of these judges have judged.",
-            got="; ".join(f"{len(one.verdicts)} groups in {one.source}" for one in judges),
+            got="; ".join(
+                f"{len(judgments.verdicts)} groups in {judgments.source}" for judgments in judges
+            ),
             expected="judgments of one plan: the same cells, partitions and groups",
         )
     return keys
 
 
 def _aligned(verdicts: list[GroupVerdict], judges: Sequence[Judgments]) -> list[Aligned]:
-    by_index = [{one.index: one for one in verdict.outputs} for verdict in verdicts]
+    by_index = [{output.index: output for output in verdict.outputs} for verdict in verdicts]
     first = verdicts[0]
     for table, judgments in zip(by_index, judges, strict=True):
         if table.keys() != by_index[0].keys():
@@ -280,13 +288,13 @@ def _aligned(verdicts: list[GroupVerdict], judges: Sequence[Judgments]) -> list[
                 f"{judgments.source}",
                 expected="judgments of one plan",
             )
-    return [tuple(table[one.index] for table in by_index) for one in first.outputs]
+    return [tuple(table[output.index] for table in by_index) for output in first.outputs]
 
 
 def _alphas(outputs: list[Aligned], dimensions: Sequence[str]) -> dict[str, float | None]:
-    grades = np.array([[one.scores for one in output] for output in outputs], dtype=float)
-    totals = [[quality(one) for one in output] for output in outputs]
-    valid = [[float(one.valid) for one in output] for output in outputs]
+    grades = np.array([[grade.scores for grade in output] for output in outputs], dtype=float)
+    totals = [[quality(grade) for grade in output] for output in outputs]
+    valid = [[float(grade.valid) for grade in output] for output in outputs]
     return {
         **{
             name: alpha(grades[:, :, d], "ordinal")
@@ -311,7 +319,7 @@ def mode_agreement(labels: Sequence[tuple[Sequence[Any], Sequence[Any]]]) -> dic
     """Co-membership of pairs, from the two judges' modes of each group."""
     counts = [_pair_counts(a, b) for a, b in labels]
     pairs = sum(c[3] for c in counts)
-    agreed = sum(n - a - b + 2 * both for both, a, b, n in counts)
+    agreed = sum(n - a - b + 2 * together for together, a, b, n in counts)
     return {
         "adjusted_rand": adjusted_rand(labels),
         "pairs_agreed": agreed / pairs if pairs else None,
@@ -324,9 +332,9 @@ def mode_agreement(labels: Sequence[tuple[Sequence[Any], Sequence[Any]]]) -> dic
 def adjusted_rand(labels: Sequence[tuple[Sequence[Any], Sequence[Any]]]) -> float | None:
     """The adjusted Rand index of all groups together; None where nothing could disagree."""
     together = expected = most = 0.0
-    for both, a, b, pairs in (_pair_counts(one, other) for one, other in labels):
+    for in_both, a, b, pairs in (_pair_counts(left, right) for left, right in labels):
         if pairs:
-            together += both
+            together += in_both
             expected += a * b / pairs
             most += (a + b) / 2
     return None if math.isclose(most, expected) else (together - expected) / (most - expected)
@@ -366,5 +374,5 @@ def spearman(x: Sequence[float], y: Sequence[float]) -> float | None:
 
     if len(x) < 3 or len(set(x)) < 2 or len(set(y)) < 2:
         return None
-    found: Any = spearmanr(x, y)  # its type stubs do not know the result's names
-    return float(found.statistic)
+    correlation: Any = spearmanr(x, y)  # its type stubs do not know the result's names
+    return float(correlation.statistic)

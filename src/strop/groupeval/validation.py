@@ -64,7 +64,7 @@ class JudgedGroups:
     @classmethod
     def of(cls, name: str, verdicts: Sequence[GroupVerdict | None]) -> JudgedGroups:
         """A judge's GED of every group."""
-        values = [None if one is None else group_ged(one) for one in verdicts]
+        values = [None if verdict is None else group_ged(verdict) for verdict in verdicts]
         return cls(name, tuple(values), tuple(verdicts))
 
 
@@ -78,14 +78,14 @@ def validate(
     """Agreement with people, task by task and averaged."""
     tasks, drawn = {}, {}
     for task, places in tasks_of(groups).items():
-        mine = [i for i in places if judged.values[i] is not None]
-        tasks[task], drawn[task] = _task(judged, groups, mine, replicates, seed)
+        judged_places = [i for i in places if judged.values[i] is not None]
+        tasks[task], drawn[task] = _task(judged, groups, judged_places, replicates, seed)
         tasks[task]["n_groups_asked"] = len(places)
     collections: dict[str, list[str]] = {}
-    for one in groups:
-        mine = collections.setdefault(one.collection, [])
-        mine += [] if one.task in mine else [one.task]
-    means = {name: _mean(tasks, drawn, mine) for name, mine in collections.items()}
+    for group in groups:
+        task_names = collections.setdefault(group.collection, [])
+        task_names += [] if group.task in task_names else [group.task]
+    means = {name: _mean(tasks, drawn, task_names) for name, task_names in collections.items()}
     return {"name": judged.name, "tasks": tasks, "means": means}
 
 
@@ -98,15 +98,15 @@ def _task(
 ) -> tuple[dict[str, Any], dict[str, Floats]]:
     values = np.array([judged.values[i] for i in places], float)
     units = [groups[i].unit(i) for i in places]
-    found: dict[str, Any] = {"n_groups": len(places), "n_contexts": len(set(units))}
-    found["spearman"] = None  # there is always one to read, if only to see that there is none
+    agreement: dict[str, Any] = {"n_groups": len(places), "n_contexts": len(set(units))}
+    agreement["spearman"] = None  # there is always one to read, if only to see that there is none
     drawn: dict[str, Floats] = {}
 
-    def told(name: str, value: float | None, replicated: Floats | None, n: int) -> None:
+    def enter(name: str, value: float | None, replicated: Floats | None, n: int) -> None:
         if value is None or replicated is None:
-            found[name] = None
+            agreement[name] = None
             return
-        found[name], drawn[name] = of_replicates(value, replicated, n), replicated
+        agreement[name], drawn[name] = of_replicates(value, replicated, n), replicated
 
     scored = [k for k, i in enumerate(places) if groups[i].score is not None]
     if scored:
@@ -114,41 +114,47 @@ def _task(
         weights = _weights([units[k] for k in scored], replicates, seed)
         fine = len(x) >= LEAST and len(set(x)) > 1 and len(set(y)) > 1
         for name, statistic in (("spearman", spearmans), ("kendall_tau_b", taus)):
-            one = float(statistic(x, y, np.ones((1, len(x))))[0]) if fine else None
+            estimate = float(statistic(x, y, np.ones((1, len(x))))[0]) if fine else None
             n = len({units[k] for k in scored})
-            told(name, one, statistic(x, y, weights) if fine else None, n)
+            enter(name, estimate, statistic(x, y, weights) if fine else None, n)
     labelled = [k for k, i in enumerate(places) if groups[i].label is not None]
     if labelled:
-        mine = [units[k] for k in labelled]
+        contexts = [units[k] for k in labelled]
         high = np.array([groups[places[k]].label for k in labelled], bool)
-        right = told_apart(values[labelled], high, mine)
-        weights = _weights(mine, replicates, seed)
+        right = right_by_threshold(values[labelled], high, contexts)
+        weights = _weights(contexts, replicates, seed)
         shares = None if right is None else (weights @ right) / weights.sum(1)
-        told("accuracy", None if right is None else float(right.mean()), shares, len(set(mine)))
+        enter(
+            "accuracy", None if right is None else float(right.mean()), shares, len(set(contexts))
+        )
     if judged.verdicts is not None:
-        some = [(groups[i], judged.verdicts[i]) for i in places]
-        found |= _sorted_alike([(g, v) for g, v in some if v is not None and g.modes is not None])
-        found |= _graded_alike([(g, v) for g, v in some if v is not None and g.grades is not None])
-    return found, drawn
+        pairs = [(groups[i], judged.verdicts[i]) for i in places]
+        agreement |= _sorting_agreement(
+            [(g, v) for g, v in pairs if v is not None and g.modes is not None]
+        )
+        agreement |= _grading_agreement(
+            [(g, v) for g, v in pairs if v is not None and g.grades is not None]
+        )
+    return agreement, drawn
 
 
 def _weights(units: Sequence[Hashable], replicates: int, seed: int) -> Floats:
     """How often each group is in a resample of whole contexts, [replicates, groups]."""
     names = list(dict.fromkeys(units))
-    place = {name: k for k, name in enumerate(names)}
+    column = {name: k for k, name in enumerate(names)}
     counts = resamples(len(names), replicates, derive_seed(seed, "groupeval-people"))
-    return counts[:, [place[one] for one in units]]
+    return counts[:, [column[unit] for unit in units]]
 
 
 def _mean(
     tasks: Mapping[str, Mapping[str, Any]],
     drawn: Mapping[str, Mapping[str, Floats]],
-    mine: Sequence[str],
+    names: Sequence[str],
 ) -> dict[str, Any]:
     """Over those of some tasks that have a value."""
     row: dict[str, Any] = {}
     for what in RANKED:
-        have = [task for task in mine if what in drawn[task]]
+        have = [task for task in names if what in drawn[task]]
         if have:
             value = float(np.mean([tasks[task][what].value for task in have]))
             # Tasks share no context, so each takes the draws in an order of its own.
@@ -188,69 +194,73 @@ def taus(x: Floats, y: Floats, weights: Floats) -> Floats:
         return pairs(a * b) / np.sqrt(pairs(a * a) * pairs(b * b))
 
 
-def told_apart(x: Floats, high: NDArray[np.bool_], units: Sequence[str]) -> Floats | None:
+def right_by_threshold(x: Floats, high: NDArray[np.bool_], units: Sequence[str]) -> Floats | None:
     """Whether each group is on its side of the threshold that is best on all other contexts."""
     names = np.array(units)
     right = np.zeros(len(x))
     for unit in dict.fromkeys(units):
-        own = names == unit
-        if not (high[~own].any() and (~high[~own]).any()):
+        in_unit = names == unit
+        if not (high[~in_unit].any() and (~high[~in_unit]).any()):
             return None
-        threshold = best_threshold(x[~own], high[~own])
-        right[own] = (x[own] > threshold) == high[own]
+        threshold = best_threshold(x[~in_unit], high[~in_unit])
+        right[in_unit] = (x[in_unit] > threshold) == high[in_unit]
     return right
 
 
 def best_threshold(x: Floats, high: NDArray[np.bool_]) -> float:
     """Above which most are high and below which most are low; in the middle of equally good."""
     steps = np.unique(x)
-    places = np.concatenate([[-np.inf], (steps[1:] + steps[:-1]) / 2, [np.inf]])
-    right = np.array([((x > place) == high).sum() for place in places])
-    best = places[right == right.max()]
+    thresholds = np.concatenate([[-np.inf], (steps[1:] + steps[:-1]) / 2, [np.inf]])
+    right = np.array([((x > threshold) == high).sum() for threshold in thresholds])
+    best = thresholds[right == right.max()]
     return float(best[(len(best) - 1) // 2])
 
 
 Pair = tuple[RatedGroup, GroupVerdict]
 
 
-def _sorted_alike(pairs: Sequence[Pair]) -> dict[str, Any]:
+def _sorting_agreement(pairs: Sequence[Pair]) -> dict[str, Any]:
     """Modes of the texts that both sorted."""
     if not pairs:
         return {}
     labels = []
     for group, verdict in pairs:
-        said = {one.index: one.mode for one in verdict.outputs}
-        both = [(a, said[i]) for i, a in enumerate(group.modes or ()) if a and said[i] is not None]
-        labels.append(([a for a, _ in both], [b for _, b in both]))
-    usable = [one for one in labels if len(one[0]) > 1]
+        mode_of = {output.index: output.mode for output in verdict.outputs}
+        labelled_texts = [
+            (a, mode_of[i]) for i, a in enumerate(group.modes or ()) if a and mode_of[i] is not None
+        ]
+        labels.append(([a for a, _ in labelled_texts], [b for _, b in labelled_texts]))
+    usable = [pair for pair in labels if len(pair[0]) > 1]
     return {
         "adjusted_rand": adjusted_rand(usable),
-        "v_measure": float(np.mean([v_measure(*one) for one in usable])) if usable else None,
+        "v_measure": float(np.mean([v_measure(*pair) for pair in usable])) if usable else None,
         "n_groups_with_modes": len(usable),
     }
 
 
 def v_measure(a: Sequence[Hashable], b: Sequence[Hashable]) -> float:
     """The harmonic mean of homogeneity and completeness of one sorting against another."""
-    ha, hb = (entropy(list(Counter(some).values())) for some in (a, b))
-    both = entropy(list(Counter(zip(a, b, strict=True)).values()))
-    homogeneity = 1.0 if ha == 0 else 1 - (both - hb) / ha
-    completeness = 1.0 if hb == 0 else 1 - (both - ha) / hb
+    ha, hb = (entropy(list(Counter(labels).values())) for labels in (a, b))
+    joint = entropy(list(Counter(zip(a, b, strict=True)).values()))
+    homogeneity = 1.0 if ha == 0 else 1 - (joint - hb) / ha
+    completeness = 1.0 if hb == 0 else 1 - (joint - ha) / hb
     total = homogeneity + completeness
     return 0.0 if math.isclose(total, 0, abs_tol=1e-12) else 2 * homogeneity * completeness / total
 
 
-def _graded_alike(pairs: Sequence[Pair]) -> dict[str, Any]:
+def _grading_agreement(pairs: Sequence[Pair]) -> dict[str, Any]:
     """The quality of every text, 0 to 10, by people and by the judge."""
     if not pairs:
         return {}
-    graded = ((group.grades or (), one) for group, v in pairs for one in v.outputs)
-    both = np.array([(grades[one.index], quality(one)) for grades, one in graded])
+    graded = ((group.grades or (), output) for group, v in pairs for output in v.outputs)
+    grades_of_both = np.array(
+        [(grades[output.index], quality(output)) for grades, output in graded]
+    )
     return {
-        "alpha": alpha(both, "interval"),
-        "weighted_kappa": weighted_kappa(both[:, 0], both[:, 1]),
-        "mean_shift": float((both[:, 1] - both[:, 0]).mean()),
-        "n_texts_with_grades": len(both),
+        "alpha": alpha(grades_of_both, "interval"),
+        "weighted_kappa": weighted_kappa(grades_of_both[:, 0], grades_of_both[:, 1]),
+        "mean_shift": float((grades_of_both[:, 1] - grades_of_both[:, 0]).mean()),
+        "n_texts_with_grades": len(grades_of_both),
     }
 
 
@@ -268,28 +278,28 @@ SOME = 60
 """Groups that are asked about again, and planted of each kind, of a judge in this process."""
 
 
-def said_of(
+def verdicts_of(
     groups: Sequence[RatedGroup],
     answer: Answer,
     profile: Profile,
-    told: Callable[[str], None] = lambda _: None,
+    report: Callable[[str], None] = lambda _: None,
 ) -> list[GroupVerdict | None]:
     """What a judge of this process says of every group; None where it gives no verdict."""
-    found: list[GroupVerdict | None] = []
-    for place, group in enumerate(groups):
+    verdicts: list[GroupVerdict | None] = []
+    for position, group in enumerate(groups):
         labels = tuple(f"text{i:02d}" for i in range(len(group.texts)))
         try:
             document = read_reply(answer(labels, group.texts, group.context), labels, profile)
         except NoVerdict as problem:
-            found.append(None)
-            told(problem.reason)
+            verdicts.append(None)
+            report(problem.reason)
             continue
-        said = {one["id"]: one for one in document["outputs"]}
-        grades = tuple(grade_of(i, said[label], profile) for i, label in enumerate(labels))
+        by_label = {output["id"]: output for output in document["outputs"]}
+        grades = tuple(grade_of(i, by_label[label], profile) for i, label in enumerate(labels))
         prompt = group.context or ""
-        found.append(GroupVerdict("people", 0, place, grades, document["confidence"], prompt))
-        told("verdict")
-    return found
+        verdicts.append(GroupVerdict("people", 0, position, grades, document["confidence"], prompt))
+        report("verdict")
+    return verdicts
 
 
 Verdicts = Sequence[GroupVerdict | None]
@@ -301,19 +311,19 @@ def control_groups(groups: Sequence[RatedGroup], most: int = SOME) -> dict[str, 
     What must hold whatever people think: copies are one mode, a copy shares the mode of its text,
     an empty text is invalid, texts of different contexts differ.
     """
-    some = [groups[i] for i in _spread(len(groups), most)]
-    size = min(len(one.texts) for one in some)
+    chosen = [groups[i] for i in _spread(len(groups), most)]
+    size = min(len(group.texts) for group in chosen)
     # One text of every context, so that nothing but the task is common to them.
     mixed = [
-        replace(one, texts=tuple(some[(i + k) % len(some)].texts[k] for k in range(size)))
-        for i, one in enumerate(some)
+        replace(group, texts=tuple(chosen[(i + k) % len(chosen)].texts[k] for k in range(size)))
+        for i, group in enumerate(chosen)
     ]
     return {
-        "again": some,
-        "turned": [replace(one, texts=one.texts[::-1]) for one in some],
-        "copies": [replace(one, texts=one.texts[:1] * len(one.texts)) for one in some],
-        "twice": [replace(one, texts=(*one.texts[:-1], one.texts[0])) for one in some],
-        "empty": [replace(one, texts=(*one.texts[:-1], "")) for one in some],
+        "again": chosen,
+        "turned": [replace(group, texts=group.texts[::-1]) for group in chosen],
+        "copies": [replace(group, texts=group.texts[:1] * len(group.texts)) for group in chosen],
+        "twice": [replace(group, texts=(*group.texts[:-1], group.texts[0])) for group in chosen],
+        "empty": [replace(group, texts=(*group.texts[:-1], "")) for group in chosen],
         "mixed": mixed,
     }
 
@@ -322,20 +332,20 @@ def _spread(groups: int, most: int) -> list[int]:
     return list(range(0, groups, max(1, groups // most)))[:most]
 
 
-def controlled(verdicts: Verdicts, said: Mapping[str, Verdicts]) -> dict[str, Any]:
+def control_summary(verdicts: Verdicts, of_controls: Mapping[str, Verdicts]) -> dict[str, Any]:
     """What a judge made of `control_groups`, beside its verdicts on all groups."""
-    first = [verdicts[i] for i in _spread(len(verdicts), len(said["again"]))]
+    first = [verdicts[i] for i in _spread(len(verdicts), len(of_controls["again"]))]
 
     def holds_in(name: str, holds: Callable[[GroupVerdict], bool]) -> float | None:
-        return share([holds(one) for one in said[name] if one is not None])
+        return share([holds(verdict) for verdict in of_controls[name] if verdict is not None])
 
-    def mean_ged(some: Verdicts) -> float | None:
-        diversities = [group_ged(one) for one in some if one is not None]
+    def mean_ged(group_verdicts: Verdicts) -> float | None:
+        diversities = [group_ged(verdict) for verdict in group_verdicts if verdict is not None]
         return float(np.mean(diversities)) if diversities else None
 
     return {
-        "repeatability": asked_again(first, said["again"]),
-        "other_order": asked_again(first, said["turned"]),
+        "repeatability": repeat_agreement(first, of_controls["again"]),
+        "other_order": repeat_agreement(first, of_controls["turned"]),
         "planted": {
             "n_groups_of_each_kind": len(first),
             "copies_are_one_mode": holds_in("copies", lambda v: group_ged(v) == 0),
@@ -344,12 +354,12 @@ def controlled(verdicts: Verdicts, said: Mapping[str, Verdicts]) -> dict[str, An
             ),
             "an_empty_text_is_invalid": holds_in("empty", lambda v: not v.outputs[-1].valid),
             "mean_ged": mean_ged(first),
-            "mean_ged_of_unrelated_texts": mean_ged(said["mixed"]),
+            "mean_ged_of_unrelated_texts": mean_ged(of_controls["mixed"]),
         },
     }
 
 
-def asked_again(first: Verdicts, second: Verdicts) -> dict[str, Any]:
+def repeat_agreement(first: Verdicts, second: Verdicts) -> dict[str, Any]:
     """How often GED stayed the same, and how far it moved."""
     pairs = [(a, b) for a, b in zip(first, second, strict=True) if a is not None and b is not None]
     gaps = np.array([abs(group_ged(a) - group_ged(b)) for a, b in pairs])
@@ -365,14 +375,14 @@ def effects(
 ) -> dict[str, Any]:
     """Whether place or length moves the quality, and length the diversity."""
     pairs = [(g, v) for g, v in zip(groups, verdicts, strict=True) if v is not None]
-    rows = [[quality(one) for one in v.outputs] for _, v in pairs]
+    rows = [[quality(output) for output in v.outputs] for _, v in pairs]
     sizes = [len(row) for row in rows]
     usual = max(set(sizes), key=sizes.count, default=0)
     lengths = [float(len(text)) for g, _ in pairs for text in g.texts]
     means = [float(np.mean([len(text) for text in g.texts])) for g, _ in pairs]
     return {
         "position": position_effect(np.array([row for row in rows if len(row) == usual], float)),
-        "length_and_quality": spearman(lengths, [one for row in rows for one in row]),
+        "length_and_quality": spearman(lengths, [value for row in rows for value in row]),
         "length_and_ged": spearman(means, [group_ged(v) for _, v in pairs]),
     }
 
@@ -386,15 +396,15 @@ def make_card(
     **more: Any,
 ) -> dict[str, Any]:
     """All of it; `more` is what was tried with the judge, and what it cost."""
-    asked, answered = len(verdicts), sum(one is not None for one in verdicts)
+    asked, answered = len(verdicts), sum(verdict is not None for verdict in verdicts)
     return {
         "judge": validated["name"],
         "identity": None if judge is None else judge.document(),
         "profile": profile.name,
         "profile_sha256": profile.hash,
         "data": data,
-        "agreement": {name: flat(one, safe=False) for name, one in validated["tasks"].items()},
-        "means": {name: flat(one, safe=False) for name, one in validated["means"].items()},
+        "agreement": {name: flat(row, safe=False) for name, row in validated["tasks"].items()},
+        "means": {name: flat(row, safe=False) for name, row in validated["means"].items()},
         "n_groups_asked": asked,
         "without_a_verdict": (asked - answered) / asked if asked else None,
         **more,
@@ -416,8 +426,8 @@ def card_of(judge: JudgeSpec | None, file: str | Path | None = None) -> dict[str
                 fix="strop groupeval validate with this judge, -o DIR",
             )
         return card
-    found = (read_card(path) for path in sorted(CARDS.glob("*.json")))
-    return next((one for one in found if one["identity"] == judge.document()), None)
+    shipped = (read_card(path) for path in sorted(CARDS.glob("*.json")))
+    return next((card for card in shipped if card["identity"] == judge.document()), None)
 
 
 def read_card(file: str | Path) -> dict[str, Any]:
@@ -438,14 +448,15 @@ def card_words(card: Mapping[str, Any] | None, title: str, profile: str | None =
             f"{title} has no card: nobody has compared it with people "
             "(strop groupeval validate does)."
         )
-    told = [
-        f"{one['spearman']:.2f}" + (f" on {name}" if name != "mean" else "")
-        for name, one in card["means"].items()
-        if one.get("spearman") is not None
+    correlations = [
+        f"{agreement['spearman']:.2f}" + (f" on {name}" if name != "mean" else "")
+        for name, agreement in card["means"].items()
+        if agreement.get("spearman") is not None
     ]
     words = (
-        f"Card of {title}: its GED has a rank correlation of {' and '.join(told) or 'nothing'} "
-        f"with people's diversity scores ({card['data']})."
+        f"Card of {title}: its GED has a rank correlation of "
+        f"{' and '.join(correlations) or 'nothing'} with people's diversity scores "
+        f"({card['data']})."
     )
     if profile not in (None, card.get("profile_sha256")):
         words += f" That was under {card.get('profile')}; of groups like these nothing is known."
@@ -456,17 +467,17 @@ def card_rows(card: Mapping[str, Any]) -> list[list[str]]:
     """The card as rows of a name and a value."""
     rows = [["judge", str(card["judge"])], ["data", str(card["data"])]]
     for kind in ("agreement", "means"):
-        for task, found in card[kind].items():
+        for task, agreement in card[kind].items():
             for name in ("spearman", "kendall_tau_b", "accuracy"):
-                if found.get(name) is not None:
-                    ends = f" [{found[f'{name}_low']:.2f}, {found[f'{name}_high']:.2f}]"
-                    shown = f"{found[name]:.2f}{ends}"
+                if agreement.get(name) is not None:
+                    ends = f" [{agreement[f'{name}_low']:.2f}, {agreement[f'{name}_high']:.2f}]"
+                    value_text = f"{agreement[name]:.2f}{ends}"
                     mean = "mean, " if kind == "means" else ""
-                    rows.append([f"{mean}{task}: {name.replace('_', ' ')}", shown])
+                    rows.append([f"{mean}{task}: {name.replace('_', ' ')}", value_text])
             rows += [
-                [f"{task}: {name.replace('_', ' ')}", f"{found[name]:.2f}"]
+                [f"{task}: {name.replace('_', ' ')}", f"{agreement[name]:.2f}"]
                 for name in ("adjusted_rand", "v_measure", "alpha", "weighted_kappa", "mean_shift")
-                if found.get(name) is not None
+                if agreement.get(name) is not None
             ]
     rows.append(["groups without a verdict", f"{card['without_a_verdict']:.1%}"])
     for name in ("repeatability", "other_order", "planted", "effects", "per_1000_texts"):

@@ -67,7 +67,7 @@ class GroupVerdict:
 
     def portable(self) -> dict[str, Any]:
         """The exchange format: one JSON object a line."""
-        outputs = [{**vars(one), "scores": list(one.scores)} for one in self.outputs]
+        outputs = [{**vars(output), "scores": list(output.scores)} for output in self.outputs]
         document = {**vars(self), "outputs": outputs}
         if self.prompt is None:
             del document["prompt"]
@@ -135,8 +135,8 @@ def read_reply(reply: str | None, labels: tuple[str, ...], profile: Profile) -> 
         raise NoVerdict("not_json", f"{error}; it begins {reply.strip()[:60]!r}") from None
     if not _surely_fits(document, profile.schema):
         for error in _validator(profile.files[SCHEMA]).iter_errors(document):
-            place = "/".join(map(str, error.absolute_path)) or "the whole reply"
-            raise NoVerdict("schema_mismatch", f"{place}: {_shortened(error)}"[:SHOWN])
+            field = "/".join(map(str, error.absolute_path)) or "the whole reply"
+            raise NoVerdict("schema_mismatch", f"{field}: {_shortened(error)}"[:SHOWN])
     _check_rules(document["outputs"], labels, profile)
     return document
 
@@ -158,13 +158,13 @@ def _surely_fits(value: Any, schema: dict[str, Any]) -> bool:
     if isinstance(value, list):
         short, long = schema.get("minItems", 0), schema.get("maxItems", len(value))
         inner = schema.get("items", {})
-        return short <= len(value) <= long and all(_surely_fits(one, inner) for one in value)
+        return short <= len(value) <= long and all(_surely_fits(item, inner) for item in value)
     if isinstance(value, dict):
         inner = schema.get("properties", {})
         more = schema.get("additionalProperties", True) is True or value.keys() <= inner.keys()
         if not more or not value.keys() >= set(schema.get("required", ())):
             return False
-        return all(_surely_fits(one, inner.get(name, {})) for name, one in value.items())
+        return all(_surely_fits(field, inner.get(name, {})) for name, field in value.items())
     return True
 
 

@@ -57,9 +57,9 @@ def pooled(columns: Columns) -> Statistic:
 def macro(columns: Columns) -> Statistic:
     """exp of the mean over outputs of their mean nll; outputs without a scored token left out."""
     nll, tokens = _sums(columns)
-    some = tokens > 0
-    mean = np.where(some, nll / np.where(some, tokens, 1), 0.0)
-    return Statistic(np.stack([mean, some.astype(float)], 1), _exp_ratio, span=POSITIVE)
+    scored = tokens > 0
+    mean = np.where(scored, nll / np.where(scored, tokens, 1), 0.0)
+    return Statistic(np.stack([mean, scored.astype(float)], 1), _exp_ratio, span=POSITIVE)
 
 
 def bits_per_byte(columns: Columns) -> Statistic:
@@ -76,7 +76,9 @@ def kept(columns: Columns) -> Statistic:
 
 def statistics(columns: Columns) -> dict[str, Statistic]:
     """All of them by name, each a function of sums over outputs."""
-    return {one.__name__: one(columns) for one in (pooled, macro, bits_per_byte, kept)}
+    return {
+        statistic.__name__: statistic(columns) for statistic in (pooled, macro, bits_per_byte, kept)
+    }
 
 
 def _sums(columns: Columns) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
@@ -146,8 +148,8 @@ class HeldOutPairs:
 
     def diversity(self, outputs: Ids) -> Interval | None:
         """Of outputs, with its interval; None where it is not defined."""
-        found = share_of(self.shares(outputs))
-        return jackknife(found) if np.isfinite(found.value) else None
+        share = share_of(self.shares(outputs))
+        return jackknife(share) if np.isfinite(share.value) else None
 
     @cached_property
     def known(self) -> NDArray[np.int64]:
@@ -167,13 +169,13 @@ class HeldOutPairs:
         unit, _ = self._whole
         h = len(self.ids)
         near = -(-h // APART)  # how many places apart texts are compared from
-        every = np.ones(h)
-        likeness = _likeness(unit, unit, every, within=near)
-        others = _others(every, near)
+        ones = np.ones(h)
+        likeness = _likeness(unit, unit, ones, within=near)
+        others = _others(ones, near)
         mean = float(likeness.sum() / others.sum())
         weight = _weights(likeness / others, mean)
-        found = _likeness(unit, unit, weight, within=near)
-        return mean, _Texts(weight, _others(weight, near), found)
+        weighted = _likeness(unit, unit, weight, within=near)
+        return mean, _Texts(weight, _others(weight, near), weighted)
 
     def shares(self, outputs: Ids, n: int | None = None) -> Floats:
         """The value of every output [n], whose mean is the diversity; nan where it has none.
@@ -193,35 +195,43 @@ class HeldOutPairs:
         return self._shares(np.asarray(outputs)[:, : self.ids.shape[1]])
 
     def _shares(self, outputs: Ids) -> Floats:
-        held, known = self._whole
+        held, known_weights = self._whole
         mean, texts = self._own
         pairs = np.union1d(self.known, _pairs(outputs))
         weight = np.ones(len(pairs))  # of a pair that no held-out text has
-        place = np.searchsorted(pairs, self.known)
-        weight[place] = known
+        columns = np.searchsorted(pairs, self.known)
+        weight[columns] = known_weights
         unit = _unit(_table(outputs, pairs), weight)
-        shared = unit[:, place]
+        shared = unit[:, columns]
         n, h = len(outputs), len(self.ids)
         runs = np.linspace(0, h, min(RUNS, h) + 1).astype(int)[:-1]
         run = np.searchsorted(runs, np.arange(h), side="right") - 1
         in_run = texts.weight[:, None] * (run[:, None] == np.arange(len(runs)))
         to_runs = _likeness(shared, held, in_run)  # [outputs, runs]
         to_texts = to_runs.sum(axis=1)
-        whole, without = texts.sums(), texts.without(runs)
+        sums_of_texts, without = texts.sums(), texts.without(runs)
         to_others = to_texts[:, None] - to_runs
-        own = _weights(to_texts / whole.weight, mean)
+        weight_of_output = _weights(to_texts / sums_of_texts.weight, mean)
         owns = _weights(to_others / without.weight, mean)  # without each run
-        over, overs = _over(whole.weight, to_texts), _over(without.weight, to_others)
-        alike = _likeness(unit, unit, np.column_stack([own, own * over, owns]), within=1)
+        over, overs = _over(sums_of_texts.weight, to_texts), _over(without.weight, to_others)
+        alike = _likeness(
+            unit, unit, np.column_stack([weight_of_output, weight_of_output * over, owns]), within=1
+        )
         # The ratio of a pair is the mean of those of its two outputs.
-        mine = _Texts(own, _others(own, 1), (alike[:, 0] * over + alike[:, 1]) / 2)
+        drawn = _Texts(
+            weight_of_output, _others(weight_of_output, 1), (alike[:, 0] * over + alike[:, 1]) / 2
+        )
         ratios = (owns * alike[:, 2:] * overs).sum(axis=0)
         mines = _Sums(owns.sum(0), owns.sum(0) ** 2 - (owns**2).sum(0), ratios)
         with np.errstate(divide="ignore", invalid="ignore"):
-            value = _share(mine.sums(), whole, own @ to_texts)
-            less = _share(mine.without(np.arange(n)), whole, own @ to_texts - own * to_texts)
-            theirs = _share(mines, without, (owns * to_others).sum(axis=0))
-            spread, added = _jackknifed(less), _jackknifed(theirs)
+            value = _share(drawn.sums(), sums_of_texts, weight_of_output @ to_texts)
+            less = _share(
+                drawn.without(np.arange(n)),
+                sums_of_texts,
+                weight_of_output @ to_texts - weight_of_output * to_texts,
+            )
+            without_runs = _share(mines, without, (owns * to_others).sum(axis=0))
+            spread, added = _jackknifed(less), _jackknifed(without_runs)
             # Outputs that are all alike differ by rounding only, which must not be widened.
             wider = np.sqrt(1 + added / spread) if spread > (TINY * value) ** 2 else 1.0
         return np.asarray(value + (n - 1) * (less.mean() - less) * wider)
@@ -254,12 +264,12 @@ class _Texts(NamedTuple):
 
     def without(self, runs: NDArray[np.integer]) -> _Sums:
         """The same without each run of texts in turn, from where they begin."""
-        whole = self.sums()
+        total = self.sums()
         gone = [
-            np.add.reduceat(some, runs)
-            for some in (self.weight, self.weight * self.others, self.weight * self.likeness)
+            np.add.reduceat(values, runs)
+            for values in (self.weight, self.weight * self.others, self.weight * self.likeness)
         ]
-        return _Sums(whole[0] - gone[0], whole[1] - 2 * gone[1], whole[2] - 2 * gone[2])
+        return _Sums(total[0] - gone[0], total[1] - 2 * gone[1], total[2] - 2 * gone[2])
 
 
 def _share(outputs: _Sums, texts: _Sums, across: NDArray | float) -> NDArray:
@@ -303,9 +313,9 @@ def _table(ids: Ids, pairs: NDArray[np.int64]) -> csr_array:
     from scipy.sparse import csr_array
 
     names = _pairs(ids)
-    there = names >= 0
-    ends = np.append(0, there.sum(axis=1).cumsum())
-    places = np.searchsorted(pairs, names[there])
+    present = names >= 0
+    ends = np.append(0, present.sum(axis=1).cumsum())
+    places = np.searchsorted(pairs, names[present])
     table = csr_array((np.ones(len(places)), places, ends), shape=(len(ids), len(pairs)))
     table.sum_duplicates()
     table.data[:] = 1.0  # whether a pair is in a text, not how often
@@ -326,11 +336,11 @@ def _likeness(rows: csr_array, columns: csr_array, weight: Floats, *, within: in
 
     Weights may be several columns.
     """
-    found = np.empty((len(rows.indptr) - 1, *weight.shape[1:]))
+    sums = np.empty((len(rows.indptr) - 1, *weight.shape[1:]))
     places = np.arange(len(weight))
-    for first in range(0, len(found), ROWS):
-        some = (rows[first : first + ROWS] @ columns.T).toarray() ** 2
-        here = first + np.arange(len(some))
-        some[abs(here[:, None] - places) < within] = 0.0
-        found[first : first + ROWS] = some @ weight
-    return found
+    for first in range(0, len(sums), ROWS):
+        products = (rows[first : first + ROWS] @ columns.T).toarray() ** 2
+        row_numbers = first + np.arange(len(products))
+        products[abs(row_numbers[:, None] - places) < within] = 0.0
+        sums[first : first + ROWS] = products @ weight
+    return sums

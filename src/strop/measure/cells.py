@@ -102,7 +102,7 @@ class Scorers:
 
 def measure(
     cells: Sequence[Cell],
-    wanted: Sequence[str] | None = None,
+    names: Sequence[str] | None = None,
     by: Scorers | None = None,
     *,
     guard: Guard | None = None,
@@ -117,10 +117,10 @@ def measure(
     stop_if_planning()
     by = Scorers() if by is None else by
     drawn = [cell for cell in cells if cell.indices()]
-    if wanted is None:
+    if names is None:
         asked = _score_all(drawn, by)
         return Frame(tuple(read_cell(cell, guard) for cell in cells), asked)
-    records = {one.record.name: one.record for one in map(Number.of, wanted)}
+    records = {number.record.name: number.record for number in map(Number.of, names)}
     asked = _score(drawn, records.values(), by)
     return Frame(tuple(read_cell(cell, guard, asked, outputs) for cell in cells), asked)
 
@@ -153,8 +153,8 @@ def _score(
                 score_embeddings(cells, device=by.device, progress=by.progress, engine=by.engine)
             ]
         elif record.name in TRUTHS:
-            found = [score_truth(cell, record.name) for cell in cells]
-            specs = [spec for spec in found if spec is not None]
+            measured = [score_truth(cell, record.name) for cell in cells]
+            specs = [spec for spec in measured if spec is not None]
         elif record.measure is not None:
             specs = [record.spec]
             for cell in cells:
@@ -167,15 +167,15 @@ def _score(
 def _perplexities(cells: Sequence[Cell], by: Scorers) -> list[MetricSpec]:
     if not by.evaluators:
         raise UserError("Perplexity needs an evaluator.", where="`evaluator`")
-    found = []
+    metrics = []
     for load in by.evaluators:
         evaluator = load()
-        found += [
-            _score_perplexity(some, evaluator, span, by)
+        metrics += [
+            _score_perplexity(alike, evaluator, span, by)
             for span in by.spans
-            for some in _alike(cells)
+            for alike in _alike(cells)
         ]
-    return found
+    return metrics
 
 
 def _score_perplexity(
@@ -195,10 +195,10 @@ def token_table(cell: Cell, by: Scorers) -> ScoreTable:
         metric = by.own[TOKENS](cell)
     else:
         metric = _score_perplexity([cell], by.evaluators[0](), by.spans[0], by, name=TOKENS)
-    found = cell.score(metric)
-    if found is None:
+    table = cell.score(metric)
+    if table is None:
         raise UserError("The cell's scores were removed.", where=cell.path)
-    return found
+    return table
 
 
 def _alike(cells: Sequence[Cell]) -> list[list[Cell]]:
@@ -211,11 +211,11 @@ def _alike(cells: Sequence[Cell]) -> list[list[Cell]]:
 
 def _refuse_unscored(cells: Sequence[Cell], perplexities: Sequence[MetricSpec]) -> None:
     """Others may not have scored their part of the outputs yet."""
-    for some in _alike(cells):
-        prompted = some[0].spec.generator.prompts is not None
+    for alike in _alike(cells):
+        prompted = alike[0].spec.generator.prompts is not None
         for metric in perplexities:
             if ("context" in metric.settings) == prompted:
-                refuse_unscored([Scoring(cell, metric) for cell in some])
+                refuse_unscored([Scoring(cell, metric) for cell in alike])
 
 
 def score_truth(cell: Cell, name: str) -> MetricSpec | None:
@@ -225,10 +225,10 @@ def score_truth(cell: Cell, name: str) -> MetricSpec | None:
     checkpoint = cell.spec.generator.checkpoint
     if checkpoint.family != VIOLATIONS.family:
         return None
-    found = known_language(checkpoint.sha256, Run(cell.path.parents[1]).grammar)
-    if found is None:
+    known = known_language(checkpoint.sha256, Run(cell.path.parents[1]).grammar)
+    if known is None:
         return None
-    language, measure = found, _wrong if name == VIOLATIONS.name else _modes
+    language, measure = known, _wrong if name == VIOLATIONS.name else _modes
     spec = MetricSpec(name=name, settings={"language": checkpoint.sha256})
     score_cell(cell, spec, lambda _, ids: measure(ids, language), needs_text=False)
     return spec
@@ -257,8 +257,8 @@ def _modes(ids: Ids, language: Language) -> Columns:
 
 def check_policies(policies: Sequence[SpanPolicy]) -> None:
     """Refuse a policy that only outputs of a generator have."""
-    for one in policies:
-        check_policy(one, NO_LENGTH)
+    for policy in policies:
+        check_policy(policy, NO_LENGTH)
 
 
 def score_texts(
@@ -274,20 +274,22 @@ def score_texts(
     check_policies(policies)
     outputs, index = _passages(texts, evaluator), np.arange(len(texts))
     nothing = PoolRows.of(np.zeros((len(texts), 0), np.int64))
-    found = []
+    scores = []
     for policy in policies:
         metric = perplexity_metric(evaluator, policy, clean_up=clean_up)
         measured = partial(perplexity_columns, evaluator, metric, length=0)
         columns = _in_batches(outputs, metric, measured, progress, name)
-        found.append(score_of(PERPLEXITY, metric, index, columns, nothing))
+        scores.append(score_of(PERPLEXITY, metric, index, columns, nothing))
     for record in metrics():
         if record.measure is None:
             continue
         spec = record.spec.model_copy(update={"evaluator": evaluator.spec})
         with leave_out_broken(record):
-            columns = joined([record.measure([one.text], one.ids[None]) for one in outputs])
-            found.append(score_of(record, spec, index, columns, nothing))
-    return found
+            columns = joined(
+                [record.measure([passage.text], passage.ids[None]) for passage in outputs]
+            )
+            scores.append(score_of(record, spec, index, columns, nothing))
+    return scores
 
 
 def text_tokens(
@@ -303,7 +305,7 @@ def text_tokens(
     metric = perplexity_metric(evaluator, policy, name=TOKENS)
     outputs = _passages(texts, evaluator)
     # An end marker's text may be read as several tokens, and as one where it ends a document.
-    width = 1 + max((len(one.ids) for one in outputs), default=0)
+    width = 1 + max((len(passage.ids) for passage in outputs), default=0)
     measured = partial(token_columns, evaluator, metric, width=width, length=0)
     return _in_batches(outputs, metric, measured, progress, name)
 
@@ -325,7 +327,7 @@ def _in_batches(
     progress.start(None, len(outputs), 0, f"{name} {metric.evaluator.name} {metric.span}")
     parts = []
     for start in range(0, len(outputs), BATCH):
-        some = outputs[start : start + BATCH]
-        parts.append(measured(some))
-        progress.advance(len(some), sum(len(one.ids) for one in some))
+        batch = outputs[start : start + BATCH]
+        parts.append(measured(batch))
+        progress.advance(len(batch), sum(len(passage.ids) for passage in batch))
     return joined(parts)

@@ -71,7 +71,7 @@ def ngrams(ids: NDArray[np.integer], n: int) -> NDArray[np.int64]:
 def repetition(ids: NDArray[np.integer], n: int = NGRAM) -> NDArray[np.float64]:
     """Per output, the share of its tokens that lie in an n-gram it contains more than once."""
     if (np.asarray(ids) < 0).any():
-        return by_length(lambda some: repetition(some, n), np.asarray(ids))
+        return by_length(lambda rows: repetition(rows, n), np.asarray(ids))
     names = ngrams(ids, n)
     order = np.argsort(names, axis=1)
     ordered = np.take_along_axis(names, order, axis=1)
@@ -109,8 +109,8 @@ def entropy(ids: NDArray[np.integer]) -> NDArray[np.float64]:
     starts = np.ones((n, length), bool)
     starts[:, 1:] = ordered[:, 1:] != ordered[:, :-1]
     row, begin = np.nonzero(starts)
-    place = row * length + begin
-    counts = np.diff(np.append(place, n * length))
+    start = row * length + begin
+    counts = np.diff(np.append(start, n * length))
     share = counts / length
     total = np.bincount(row, weights=-share * np.log(share), minlength=n)
     return (total + 0.0).astype(np.float64)  # one zero, not a negative one
@@ -121,11 +121,11 @@ def prefix_entropy(ids: NDArray[np.integer]) -> NDArray[np.float64]:
     n, length = np.asarray(ids).shape
     order = np.argsort(ids, axis=1, kind="stable")
     ordered = np.take_along_axis(np.asarray(ids), order, axis=1)
-    place = np.broadcast_to(np.arange(length), (n, length))
+    position = np.broadcast_to(np.arange(length), (n, length))
     starts = np.zeros((n, length), np.int64)
-    starts[:, 1:] = np.where(ordered[:, 1:] != ordered[:, :-1], place[:, 1:], 0)
+    starts[:, 1:] = np.where(ordered[:, 1:] != ordered[:, :-1], position[:, 1:], 0)
     number = np.zeros((n, length))  # the how manieth of its kind every token is
-    np.put_along_axis(number, order, place - np.maximum.accumulate(starts, axis=1) + 1.0, axis=1)
+    np.put_along_axis(number, order, position - np.maximum.accumulate(starts, axis=1) + 1.0, axis=1)
     # H = log l - sum of c log c / l over counts c, and a token that comes again raises one count.
     less = np.maximum(number - 1, 1)
     added = number * np.log(number) - (number - 1) * np.log(less)
@@ -189,7 +189,8 @@ class _Counting:
         self.parts = max(1, few, -(-(self.tokens**largest) // 2**63))
         place, parts = self.place, np.uint64(self.parts)
         self.remainders = [
-            (some % parts).astype(np.int32) for some in (place * np.uint64(self.tokens), place)
+            (numbers % parts).astype(np.int32)
+            for numbers in (place * np.uint64(self.tokens), place)
         ]
 
     def result(self) -> Grams:
@@ -205,14 +206,14 @@ class _Counting:
                 chunk = _Chunk(self, ids)
                 if len(several):
                     self._mark(chunk, part - 1, several, marked[first : first + len(ids)])
-                for k, mine in kept.items():
-                    mine.add(self._keys(chunk, k, part))
+                for k, keys_of_k in kept.items():
+                    keys_of_k.add(self._keys(chunk, k, part))
                 first += len(ids)
-            for k, mine in kept.items():
-                different[k] += len(_copies(mine.keys(), 1))
+            for k, keys_of_k in kept.items():
+                different[k] += len(_copies(keys_of_k.keys(), 1))
             if kept:
-                found = kept[self.n].keys()
-                several = found[1:][found[1:] == found[:-1]]
+                occurring = kept[self.n].keys()
+                several = occurring[1:][occurring[1:] == occurring[:-1]]
         return Grams(
             {k: different[k] / self.totals[k] if self.totals[k] else None for k in self.sizes},
             self._shares(marked, starts),
@@ -226,27 +227,27 @@ class _Counting:
         keys.sort()
         return _copies(keys, 1)
 
-    def _mark(self, chunk: _Chunk, part: int, wanted: Keys, marked: NDArray[np.uint8]) -> None:
+    def _mark(self, chunk: _Chunk, part: int, several: Keys, marked: NDArray[np.uint8]) -> None:
         """Set the bit of every n-gram of a part that is wanted; those are in order."""
         rows, length = chunk.shape
         keys, at = chunk.keys(self.n, part)
         order = np.argsort(keys)  # looking up in order is many times quicker
         keys, at = keys[order], at[order]
-        place = np.minimum(np.searchsorted(wanted, keys), len(wanted) - 1)
+        rank = np.minimum(np.searchsorted(several, keys), len(several) - 1)
         flags = np.zeros((rows, length), bool)
-        flags.flat[at[wanted[place] == keys]] = True
+        flags.flat[at[several[rank] == keys]] = True
         bits = np.packbits(flags[:, : length - self.n + 1], axis=1)
         marked[:, : bits.shape[1]] |= bits
 
     def _shares(self, marked: NDArray[np.uint8], starts: int) -> NDArray[np.float64]:
-        found = [np.zeros(0)]
+        shares = [np.zeros(0)]
         step = max(1, self.held // max(self.length, 1))
         for first in range(0, len(marked), step):
-            some = np.unpackbits(marked[first : first + step], axis=1, count=starts).astype(bool)
+            bits = np.unpackbits(marked[first : first + step], axis=1, count=starts).astype(bool)
             lengths = self.lengths[first : first + step]
-            share = covered(some, self.length, self.n)
-            found.append(share * (self.length / np.maximum(lengths, 1)))
-        return np.concatenate(found)
+            share = covered(bits, self.length, self.n)
+            shares.append(share * (self.length / np.maximum(lengths, 1)))
+        return np.concatenate(shares)
 
 
 class _Chunk:

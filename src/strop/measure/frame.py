@@ -84,8 +84,8 @@ class Score:
 
     def interval(self, name: str) -> Interval | None:
         """One of the numbers, if it has an interval."""
-        found = self.values.get(name)
-        return found if isinstance(found, Interval) else None
+        value = self.values.get(name)
+        return value if isinstance(value, Interval) else None
 
     @property
     def unscored(self) -> int:
@@ -154,8 +154,8 @@ class Measured:
         return self._mean(DIVERSITY)
 
     def _mean(self, record: Metric) -> Interval | None:
-        found = self.of(record.name)
-        return None if found is None else found.interval(record.name)
+        score = self.of(record.name)
+        return None if score is None else score.interval(record.name)
 
     @property
     def verdict(self) -> Verdict | None:
@@ -174,17 +174,17 @@ class Measured:
 
     def perplexity(self, wanted: MetricSpec | None = None) -> Interval:
         """Token-pooled perplexity with its interval."""
-        scores = (one for one in self.perplexities if wanted in (None, one.metric))
+        scores = (score for score in self.perplexities if wanted in (None, score.metric))
         if (score := next(scores, None)) is None:
             raise UserError("The cell's scores were removed.", where=self.path)
-        found = score.interval("pooled")
-        if found is None:
+        interval = score.interval("pooled")
+        if interval is None:
             raise UserError(
                 "No token of this cell could be scored.",
                 where=self.path,
                 fix="look at its outputs: strop show RUN",
             )
-        return found
+        return interval
 
     def part(self, record: Metric, wanted: MetricSpec | None = None) -> PartialScore | None:
         """What was measured by a record; of several evaluators the first, unless one is named."""
@@ -194,9 +194,9 @@ class Measured:
 
     def value(self, number: Number, wanted: MetricSpec | None = None) -> Interval | None:
         """One of its numbers; None where it was not measured or has no interval."""
-        mine = (one for one in self.scores if one.record is number.record)
-        found = next((one for one in mine if wanted in (None, one.metric)), None)
-        return None if found is None else found.interval(number.aggregate.column.name)
+        of_record = (score for score in self.scores if score.record is number.record)
+        score = next((score for score in of_record if wanted in (None, score.metric)), None)
+        return None if score is None else score.interval(number.aggregate.column.name)
 
     def statistic(self, number: Number, wanted: MetricSpec | None = None) -> Statistic:
         """One of its numbers as something that can be resampled: of every output, or refused."""
@@ -209,10 +209,10 @@ class Measured:
                 got=f"{outputs} of {self.outputs} outputs",
                 fix="score it on the way: name its evaluator, judge or task",
             )
-        found = part.raw[number.aggregate.column.name]
-        if not isinstance(found, Statistic):
+        statistic = part.raw[number.aggregate.column.name]
+        if not isinstance(statistic, Statistic):
             raise no_interval(number.name, "`objective`")
-        return found
+        return statistic
 
     @property
     def by_prompt(self) -> bool:
@@ -252,7 +252,7 @@ class Measured:
     def document(self) -> dict[str, Any]:
         """For JSON: everything that is known of it."""
         sampler, entropy = self.spec.generator.sampler, self.entropy
-        found: dict[str, Any] = {
+        numbers: dict[str, Any] = {
             "cell": self.id,
             "sampler": sampler.model_dump(mode="json"),
             "seed": self.spec.seed,
@@ -264,12 +264,12 @@ class Measured:
             "perplexity": [_perplexity_document(score) for score in self.perplexities],
         }
         for record in metrics():
-            own = record.family in (None, self.spec.generator.checkpoint.family)
-            if record is not PERPLEXITY and own:
+            of_family = record.family in (None, self.spec.generator.checkpoint.family)
+            if record is not PERPLEXITY and of_family:
                 score = self.of(record.name)
                 key = record.name.replace("-", "_")
-                found[key] = None if score is None else score.document()
-        return found
+                numbers[key] = None if score is None else score.document()
+        return numbers
 
     def _cut_document(self) -> dict[str, Any]:
         """How many outputs the span policy cuts, where it does."""
@@ -299,32 +299,36 @@ class Frame(Sequence[Measured]):
         return len(self.rows)
 
     @overload
-    def __getitem__(self, place: int) -> Measured: ...
+    def __getitem__(self, position: int) -> Measured: ...
 
     @overload
-    def __getitem__(self, place: slice) -> Frame: ...
+    def __getitem__(self, position: slice) -> Frame: ...
 
-    def __getitem__(self, place: int | slice) -> Measured | Frame:
-        return Frame(self.rows[place], self.asked) if isinstance(place, slice) else self.rows[place]
+    def __getitem__(self, position: int | slice) -> Measured | Frame:
+        return (
+            Frame(self.rows[position], self.asked)
+            if isinstance(position, slice)
+            else self.rows[position]
+        )
 
     def at(self, steps: int, point: OperatingPoint) -> Measured:
         """The row of one sampler at one budget."""
-        return next(one for one in self.rows if (one.steps, one.point) == (steps, point))
+        return next(row for row in self.rows if (row.steps, row.point) == (steps, point))
 
 
-def cut_notes(found: Sequence[Measured]) -> Iterator[str]:
+def cut_notes(cells: Sequence[Measured]) -> Iterator[str]:
     """On which tokens entropy was read, where perplexity was read on some of them."""
-    guarded = [one for one in found if one.guard.threshold is not None]
-    held, whole = sum(one.cut.held for one in guarded), sum(one.cut.whole for one in guarded)
-    of = f"of {sum(one.outputs for one in guarded)} outputs"
+    guarded = [cell for cell in cells if cell.guard.threshold is not None]
+    held, uncut = sum(cell.cut.held for cell in guarded), sum(cell.cut.whole for cell in guarded)
+    of = f"of {sum(cell.outputs for cell in guarded)} outputs"
     if held:
         yield (
             f"{held} {of} are read up to the end of their first document, for entropy and "
             "diversity as for perplexity; entropy is held against the guard of each one's length"
         )
-    if whole:
+    if uncut:
         yield (
-            f"{whole} {of} are scored up to the end of their first document, and their entropy is "
+            f"{uncut} {of} are scored up to the end of their first document, and their entropy is "
             "that of all their tokens: no guard of shorter texts is known (`held_out` makes one)"
         )
 
@@ -398,7 +402,7 @@ def _parts(
     rows: PoolRows,
     wanted: Mapping[str, Sequence[MetricSpec]] | None,
 ) -> list[PartialScore]:
-    found = sorted(cell.scores().values(), key=lambda table: table.metric.canonical())
+    stored_tables = sorted(cell.scores().values(), key=lambda table: table.metric.canonical())
     parts: list[PartialScore] = []
     prompts = cell.spec.generator.prompts
     count = None if prompts is None else prompts.count
@@ -407,18 +411,20 @@ def _parts(
             continue
         named = () if wanted is None else wanted[record.name]
         stored = [
-            one
-            for one in found
-            if len(one) and (one.metric in named if named else _of(one.metric, record))
+            table
+            for table in stored_tables
+            if len(table) and (table.metric in named if named else _of(table.metric, record))
         ]
         with leave_out_broken(record):
             if record.of_pool is not None:
                 columns = record.of_pool(rows)
                 parts.append(PartialScore.of(record, record.spec, index, columns, rows, count))
             elif stored:
-                tables = (_common(one, index) for one in stored)
+                tables = (_common(common, index) for common in stored)
                 parts += [
-                    PartialScore.of(record, *one, rows, count) for one in tables if len(one[1])
+                    PartialScore.of(record, *common, rows, count)
+                    for common in tables
+                    if len(common[1])
                 ]
             elif record.measure is not None and (columns := _measured(record, rows)) is not None:
                 parts.append(PartialScore.of(record, record.spec, index, columns, rows, count))
@@ -428,10 +434,10 @@ def _parts(
 def _cut(parts: Sequence[PartialScore], index: NDArray[np.int64]) -> NDArray[np.bool_]:
     """Which outputs were scored on their first document alone."""
     cut = np.zeros(len(index), bool)
-    for one in parts:
-        if one.record is PERPLEXITY and one.metric.span == CUTS:
-            less = one.columns["kept_bytes"] < one.columns["source_bytes"]
-            cut |= np.isin(index, one.index[less])
+    for part in parts:
+        if part.record is PERPLEXITY and part.metric.span == CUTS:
+            less = part.columns["kept_bytes"] < part.columns["source_bytes"]
+            cut |= np.isin(index, part.index[less])
     return cut
 
 
@@ -439,28 +445,28 @@ def _on_documents(
     parts: Sequence[PartialScore], cut: NDArray[np.bool_], rows: PoolRows, guard: Guard
 ) -> tuple[list[PartialScore], CutOutputs]:
     """With entropy and diversity of the tokens that perplexity is read on."""
-    changed, found = list(parts), NONE_CUT
-    for place, one in enumerate(parts):
-        columns = one.columns
-        if one.record is ENTROPY and len(one.index) == len(cut):
-            values, found = document_entropy(columns[ENTROPY.name], cut, rows, guard)
+    changed, counts = list(parts), NONE_CUT
+    for position, part in enumerate(parts):
+        columns = part.columns
+        if part.record is ENTROPY and len(part.index) == len(cut):
+            values, counts = document_entropy(columns[ENTROPY.name], cut, rows, guard)
             columns = {**columns, ENTROPY.name: values}
         elif (
-            one.record is DIVERSITY and rows.held_out and (ids := documents(cut, rows)) is not None
+            part.record is DIVERSITY and rows.held_out and (ids := documents(cut, rows)) is not None
         ):
             columns = {DIVERSITY.name: rows.held_out.shares(ids, len(rows))}
-        if columns is not one.columns:
-            changed[place] = PartialScore.of(one.record, one.metric, one.index, columns, rows)
-    return changed, found
+        if columns is not part.columns:
+            changed[position] = PartialScore.of(part.record, part.metric, part.index, columns, rows)
+    return changed, counts
 
 
 def _common(
     stored: ScoreTable, index: NDArray[np.int64]
 ) -> tuple[MetricSpec, NDArray[np.int64], Columns]:
     """The stored scores of some outputs."""
-    mine = np.isin(stored.index, index)
-    columns = {name: values[mine] for name, values in stored.columns.items()}
-    return stored.metric, stored.index[mine], columns
+    chosen = np.isin(stored.index, index)
+    columns = {name: values[chosen] for name, values in stored.columns.items()}
+    return stored.metric, stored.index[chosen], columns
 
 
 @dataclass(frozen=True, eq=False)
@@ -491,58 +497,66 @@ class PartialScore:
 
         Output i answers prompt i mod `prompts`.
         """
-        raw = {one.column.name: one.of(columns, rows) for one in record.aggregates}
+        raw = {
+            aggregate.column.name: aggregate.of(columns, rows) for aggregate in record.aggregates
+        }
         answered = index % prompts if prompts else index
         by_prompt = prompts is not None and 1 < len(np.unique(answered)) < len(index)
         if by_prompt:
             raw = {
-                name: clustered(one, answered) if isinstance(one, Statistic) else one
-                for name, one in raw.items()
+                name: clustered(value, answered) if isinstance(value, Statistic) else value
+                for name, value in raw.items()
             }
         return cls(record, metric, index, columns, raw, by_prompt)
 
     @property
     def resampled(self) -> dict[str, Statistic]:
         """Those whose outputs are drawn with replacement: of few prompts that is too narrow."""
-        found = {name: one for name, one in self.raw.items() if isinstance(one, Statistic)}
-        found = {name: one for name, one in found.items() if not one.left_out}
-        return {} if self.by_prompt else found
+        statistics = {
+            name: statistic
+            for name, statistic in self.raw.items()
+            if isinstance(statistic, Statistic)
+        }
+        statistics = {
+            name: statistic for name, statistic in statistics.items() if not statistic.left_out
+        }
+        return {} if self.by_prompt else statistics
 
     def score(self, sums: Mapping[str, NDArray[np.float64]]) -> Score:
         """With intervals, from sums over resamples; over prompts, with Student's t."""
         values: dict[str, Value] = {}
         for aggregate in self.record.aggregates:
             name = aggregate.column.name
-            found = self.raw[name]
-            if not isinstance(found, Statistic):
-                values[name] = found
-            elif found.counted and len(found.columns):
-                values[name] = counted_share(found)
-            elif found.left_out:
-                values[name] = jackknife(found) if np.isfinite(found.value) else None
+            whole_pool = self.raw[name]
+            if not isinstance(whole_pool, Statistic):
+                values[name] = whole_pool
+            elif whole_pool.counted and len(whole_pool.columns):
+                values[name] = counted_share(whole_pool)
+            elif whole_pool.left_out:
+                values[name] = jackknife(whole_pool) if np.isfinite(whole_pool.value) else None
             elif self.by_prompt:
                 number = Number(self.record.name, self.record, aggregate)
-                values[name] = _over_prompts(found, log=number.log)
+                values[name] = _over_prompts(whole_pool, log=number.log)
             else:
-                values[name] = interval_of(found, sums[name])
+                values[name] = interval_of(whole_pool, sums[name])
         return Score(self.metric, self.record, self.index, self.columns, values)
 
 
-def _over_prompts(found: Statistic, *, log: bool) -> Interval | None:
+def _over_prompts(statistic: Statistic, *, log: bool) -> Interval | None:
     """Student's t with a degree of freedom less than there are prompts; the rows are prompts."""
-    if not np.isfinite(found.value):
+    if not np.isfinite(statistic.value):
         return None
-    interval = jackknife(found, log=log)
-    return replace(interval.exp() if log else interval, value=found.value, how=BY_PROMPT)
+    interval = jackknife(statistic, log=log)
+    return replace(interval.exp() if log else interval, value=statistic.value, how=BY_PROMPT)
 
 
 def _finished(parts: Sequence[PartialScore]) -> Iterable[Score]:
     """With intervals, all on the same resamples, which are drawn once."""
-    sums = iter(sums_of([one for part in parts for one in part.resampled.values()]))
+    sums = iter(sums_of([statistic for part in parts for statistic in part.resampled.values()]))
     for part in parts:
-        mine = {name: next(sums) for name in part.resampled}
+        sums_of_part = {name: next(sums) for name in part.resampled}
         with leave_out_broken(part.record):
-            yield part.score(mine)
+            yield part.score(sums_of_part)
 
 
 def _measured(record: Metric, rows: PoolRows) -> Columns | None:
@@ -564,8 +578,8 @@ def score_of(
     record: Metric, spec: MetricSpec, index: NDArray, columns: Columns, rows: PoolRows
 ) -> Score:
     """The pool's numbers of one metric, with intervals where outputs can be resampled."""
-    [found] = _finished([PartialScore.of(record, spec, index, columns, rows)])
-    return found
+    [score] = _finished([PartialScore.of(record, spec, index, columns, rows)])
+    return score
 
 
 def perplexity_ratio(
@@ -581,28 +595,28 @@ def perplexity_ratio(
     Of outputs that answer the same prompts it is paired by prompt, with Student's t over prompts;
     others are resampled independently.
     """
-    parts = [one.part(PERPLEXITY, wanted) for one in (above, below)]
+    parts = [row.part(PERPLEXITY, wanted) for row in (above, below)]
     pair = [part for part in parts if part is not None]
     if len(pair) < 2:
         raise UserError("The cell's scores were removed.", where=f"{above.path}, {below.path}")
     prompts = above.spec.generator.prompts
     if prompts is not None and prompts.count > 1 and prompts == below.spec.generator.prompts:
-        found = ratio_by_prompt(pair[0], pair[1], prompts.count, level)
+        quotient = ratio_by_prompt(pair[0], pair[1], prompts.count, level)
     else:
-        found = ratio(pooled(pair[0].columns), pooled(pair[1].columns), seed=seed, level=level)
-    if found is None:
+        quotient = ratio(pooled(pair[0].columns), pooled(pair[1].columns), seed=seed, level=level)
+    if quotient is None:
         raise UserError(
             "The ratio of two perplexities is not defined: one of them has no scored token.",
             where=f"{above.path}, {below.path}",
         )
-    return found
+    return quotient
 
 
 def ratio_by_prompt(
     above: PartialScore, below: PartialScore, prompts: int, level: float = LEVEL
 ) -> Interval | None:
     """The ratio of two perplexities over the prompts that both answer, prompt by prompt."""
-    answered = [one.index % prompts for one in (above, below)]
+    answered = [part.index % prompts for part in (above, below)]
     common = np.intersect1d(answered[0], answered[1])
     rows = []
     for part, prompt in zip((above, below), answered, strict=True):
@@ -610,5 +624,5 @@ def ratio_by_prompt(
         order = order[np.isin(prompt[order], common)]
         columns = {name: values[order] for name, values in part.columns.items()}
         rows.append(clustered(pooled(columns), prompt[order]))
-    found = jackknife(rows[0], level, rows[1], log=True)
-    return replace(found.exp(), how=BY_PROMPT) if np.isfinite(found.value) else None
+    log_ratio = jackknife(rows[0], level, rows[1], log=True)
+    return replace(log_ratio.exp(), how=BY_PROMPT) if np.isfinite(log_ratio.value) else None

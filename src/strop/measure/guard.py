@@ -139,8 +139,8 @@ def read_rows(
             short += 1
             continue
         _check_ids(ids, denoiser, where)
-        whole = len(ids) // length if path.suffix.lower() == PLAIN else 1
-        rows += [ids[k * length : (k + 1) * length] for k in range(whole)]
+        pieces = len(ids) // length if path.suffix.lower() == PLAIN else 1
+        rows += [ids[k * length : (k + 1) * length] for k in range(pieces)]
         retokenised += anew
         if len(rows) >= most:
             break
@@ -160,15 +160,15 @@ def read_rows(
 
 def plain_texts(path: Path) -> list[str]:
     """The texts of a file for whoever has a tokenizer; rows of ids alone are left out."""
-    rows = [one for _, one in _records(path) if isinstance(one, dict)]
-    return [one["text"] for one in rows if isinstance(one.get("text"), str)]
+    rows = [row for _, row in _records(path) if isinstance(row, dict)]
+    return [row["text"] for row in rows if isinstance(row.get("text"), str)]
 
 
 def check_file(path: Path) -> None:
     """Refuse a file that is not there, before any work is done for it."""
     with reading(path):
-        there = path.is_file()
-    if not there:
+        exists = path.is_file()
+    if not exists:
         raise UserError(
             "The held-out file is not there.",
             where=path,
@@ -193,7 +193,7 @@ def _documents(path: Path, content: bytes) -> Iterator[tuple[str, Any]]:
     """Of a text file."""
     lines = content.splitlines(keepends=True)
     ends = [number for number, line in enumerate(lines) if line.strip() == SEPARATOR]
-    for first, end in zip([0, *(one + 1 for one in ends)], [*ends, len(lines)], strict=True):
+    for first, end in zip([0, *(line + 1 for line in ends)], [*ends, len(lines)], strict=True):
         where = f"{path}, line {first + 1}"
         text = decoded(b"".join(lines[first:end]), where).strip()
         if text:
@@ -205,18 +205,18 @@ def _tokens(record: Any, denoiser: Vocabulary, where: str) -> tuple[list[int], b
     ids, text = record if isinstance(record, list) else None, None
     if isinstance(record, dict):
         ids, text = record.get("ids"), record.get("text")
-    own: list[int] | None = None
-    if isinstance(ids, list) and all(type(one) is int for one in ids):
-        own = ids
-    if (ids is not None and own is None) or (text is not None and not isinstance(text, str)):
+    stored: list[int] | None = None
+    if isinstance(ids, list) and all(type(token) is int for token in ids):
+        stored = ids
+    if (ids is not None and stored is None) or (text is not None and not isinstance(text, str)):
         raise _unreadable(where, "ids that are no whole numbers, or a text that is none")
     codec = denoiser.codec
-    if own is not None:
-        fits = all(0 <= one < denoiser.vocab_size for one in own)
+    if stored is not None:
+        fits = all(0 <= token < denoiser.vocab_size for token in stored)
         if text is None or codec is None:
-            return own, False
-        if fits and codec.decode(own, mask_id=denoiser.mask_id) == text:
-            return own, False
+            return stored, False
+        if fits and codec.decode(stored, mask_id=denoiser.mask_id) == text:
+            return stored, False
     if codec is None:
         raise UserError(
             "The held-out rows are text and the checkpoint has no tokenizer.",
@@ -225,7 +225,7 @@ def _tokens(record: Any, denoiser: Vocabulary, where: str) -> tuple[list[int], b
         )
     if text is None:
         raise _unreadable(where, "neither `text` nor `ids`")
-    return codec.encode(text), own is not None
+    return codec.encode(text), stored is not None
 
 
 def _check_ids(ids: list[int], denoiser: Vocabulary, where: str) -> None:
@@ -286,29 +286,29 @@ class Guard:
         """The texts as diversity reads them."""
         if len(self.texts) < FEWEST:
             return None
-        found = HeldOutPairs(np.array(self.texts, np.int64))
-        return found if found.usable else None
+        pairs = HeldOutPairs(np.array(self.texts, np.int64))
+        return pairs if pairs.usable else None
 
-    def verdict(self, found: Interval | None) -> Verdict | None:
+    def verdict(self, interval: Interval | None) -> Verdict | None:
         """On which side a mean entropy lies; None without a guard or without entropy."""
-        if self.threshold is None or found is None:
+        if self.threshold is None or interval is None:
             return None
         if self.rule == "mean":
-            return "above" if found.value >= self.threshold else "below"
-        return side_of(found, self.threshold)
+            return "above" if interval.value >= self.threshold else "below"
+        return side_of(interval, self.threshold)
 
-    def diverse(self, found: Interval | None) -> Verdict | None:
+    def diverse(self, interval: Interval | None) -> Verdict | None:
         """On which side diversity across outputs lies; None without texts, or of few outputs."""
-        if self.pairs is None or found is None or (found.n or 0) < DECIDES:
+        if self.pairs is None or interval is None or (interval.n or 0) < DECIDES:
             return None
-        return side_of(found, MARGIN)
+        return side_of(interval, MARGIN)
 
     def both(self, entropy: Interval | None, diversity: Interval | None) -> Verdict | None:
         """What decides: entropy and diversity, or under the rule `mean` entropy alone."""
         sides = [self.verdict(entropy)]
         sides += [self.diverse(diversity)] if self.rule == "interval" else []
         worst_first: tuple[Verdict, ...] = ("below", "undecided", "above")
-        return next((one for one in worst_first if one in sides), None)
+        return next((verdict for verdict in worst_first if verdict in sides), None)
 
     def raised(
         self, entropy: NDArray[np.float64], tokens: NDArray[np.integer]
@@ -316,14 +316,16 @@ class Guard:
         """Entropies of texts of so many tokens, to be held against the threshold all the same."""
         return entropy + np.asarray(self.rise)[tokens - 1]
 
-    def document(self, found: Interval | None, diversity: Interval | None = None) -> dict[str, Any]:
+    def document(
+        self, entropy: Interval | None, diversity: Interval | None = None
+    ) -> dict[str, Any]:
         """For JSON, with the verdicts on one cell: on its entropy, and on its diversity."""
         return {
             "threshold": self.threshold,
             "source": self.source,
             **({} if self.ends is None else {"ends": list(self.ends)}),
             **({} if self.rule == "interval" else {"rule": self.rule}),
-            "verdict": self.verdict(found),
+            "verdict": self.verdict(entropy),
             **({} if self.pairs is None else {"least_diversity": MARGIN}),
             **({} if self.pairs is None else {"diversity_verdict": self.diverse(diversity)}),
         }
@@ -331,8 +333,8 @@ class Guard:
     @property
     def bound(self) -> str:
         """The threshold and how well it is known."""
-        known = "" if self.ends is None else " [{:.3f}, {:.3f}]".format(*self.ends)
-        return f"H >= {self.threshold:.3f}{known}"
+        ends = "" if self.ends is None else " [{:.3f}, {:.3f}]".format(*self.ends)
+        return f"H >= {self.threshold:.3f}{ends}"
 
     def __str__(self) -> str:
         """One line for people."""
@@ -349,11 +351,11 @@ class Guard:
         )
 
 
-def side_of(found: Interval, threshold: float) -> Verdict:
+def side_of(interval: Interval, threshold: float) -> Verdict:
     """On which side of a threshold a whole interval lies."""
-    if found.ends[0] >= threshold:
+    if interval.ends[0] >= threshold:
         return "above"
-    return "below" if found.below(threshold) else "undecided"
+    return "below" if interval.below(threshold) else "undecided"
 
 
 def guard(
@@ -364,12 +366,12 @@ def guard(
         why = f"no {FEWEST} held-out texts of {length} tokens in the generator's vocabulary"
         return Guard(length, None, why)
     values = entropy(held_out[:, :length])
-    told = f"tenth percentile of {len(values)} {source} of {length} tokens"
+    origin = f"tenth percentile of {len(values)} {source} of {length} tokens"
     lower = np.quantile(prefix_entropy(held_out[:, :length]), SHARE, axis=0)
     rise = tuple((lower[-1] - lower).tolist())
     threshold = float(np.quantile(values, SHARE))
     texts = tuple(map(tuple, held_out[:TEXTS, :length].tolist()))
-    return Guard(length, threshold, told, quantile_ends(values, SHARE), rise, texts=texts)
+    return Guard(length, threshold, origin, quantile_ends(values, SHARE), rise, texts=texts)
 
 
 def quantile_ends(
@@ -400,7 +402,7 @@ def evaluator_guard(evaluator: Evaluator, tokens: int, held_out: Path | None = N
         texts, source = shipped.texts, shipped.source
     else:
         return guard(tokens)
-    rows = [one[:tokens] for one in evaluator.encode(texts[:MOST]) if len(one) >= tokens]
+    rows = [row[:tokens] for row in evaluator.encode(texts[:MOST]) if len(row) >= tokens]
     return guard(tokens, np.array(rows, np.int64).reshape(len(rows), tokens), source=source)
 
 
@@ -412,8 +414,8 @@ def default_guard(generator: GeneratorSpec, run: Run | None = None) -> Guard:
     if generator.checkpoint.family == "language":
         from strop.language.reading import known_language
 
-        kept = None if run is None else run.grammar
-        language = known_language(generator.checkpoint.sha256, kept)
+        grammar = None if run is None else run.grammar
+        language = known_language(generator.checkpoint.sha256, grammar)
         return guard(
             length, None if language is None else language.draw(MOST), source="exact texts"
         )
@@ -464,26 +466,26 @@ def guard_of(
         if vocabulary is None:
             source = "" if run is None else str(run.asked.get("checkpoint") or "")
             vocabulary = _Reader.of(source, generator)
-        found = held_out_guard(held_out, generator.length, vocabulary)
+        measured_guard = held_out_guard(held_out, generator.length, vocabulary)
         if run is not None:
-            run.keep_guard(asdict(found))
-        return found
-    kept = None if run is None else run.guard()
-    if run is None or kept is None or kept.get("length") != generator.length:
+            run.keep_guard(asdict(measured_guard))
+        return measured_guard
+    stored = None if run is None else run.guard()
+    if run is None or stored is None or stored.get("length") != generator.length:
         return default_guard(generator, run)
     try:
-        threshold = kept["threshold"]
+        threshold = stored["threshold"]
         value = None if threshold is None else float(threshold)
-        ends = kept.get("ends")
-        known = None if ends is None else (float(ends[0]), float(ends[1]))
-        rise = tuple(map(float, kept.get("rise", ())))
+        ends = stored.get("ends")
+        interval = None if ends is None else (float(ends[0]), float(ends[1]))
+        rise = tuple(map(float, stored.get("rise", ())))
         if len(rise) not in (0, generator.length):
             raise ValueError(f"`rise` of {len(rise)} lengths")
-        rule: Rule = "mean" if kept.get("rule") == "mean" else "interval"
-        texts = tuple(tuple(map(int, one)) for one in kept.get("texts", ()))
-        if any(len(one) != generator.length for one in texts):
+        rule: Rule = "mean" if stored.get("rule") == "mean" else "interval"
+        texts = tuple(tuple(map(int, row)) for row in stored.get("texts", ()))
+        if any(len(row) != generator.length for row in texts):
             raise ValueError("`texts` of other lengths")
-        return Guard(generator.length, value, str(kept["source"]), known, rise, rule, texts)
+        return Guard(generator.length, value, str(stored["source"]), interval, rise, rule, texts)
     except (KeyError, TypeError, ValueError) as error:
         raise UserError(
             "The run's guard cannot be read.",
@@ -510,12 +512,12 @@ class _Reader:
         size = int(shape.get("vocab_size", 0))
         mask = shape.get("mask_id")
         embedded = source.startswith(assets.EMBEDDED)
-        place = assets.embedded_path(source) if embedded else Path(source)
-        folder = place if place.is_dir() else place.parent
+        path = assets.embedded_path(source) if embedded else Path(source)
+        folder = path if path.is_dir() else path.parent
         names = ("tokenizer.json", "vocab.json")
-        there = source and any((folder / name).is_file() for name in names)
+        tokenised = source and any((folder / name).is_file() for name in names)
         gpt2 = size if clean_tokens(generator) in (GPT2_TOKENS, GPT2_TOKENS + 1) else -1
-        codec = TextCodec.beside(folder if there else None, size, gpt2)
+        codec = TextCodec.beside(folder if tokenised else None, size, gpt2)
         return cls(size, None if mask is None else int(mask), codec)
 
 
@@ -523,9 +525,9 @@ def _as_gpt2(texts: list[str], length: int) -> NDArray[np.int64]:
     """Texts in GPT-2's tokens, those that are long enough, cut to the length."""
     from strop.denoisers.tokenizer import TextCodec
 
-    rows = [one[:length] for one in TextCodec.gpt2().encode_all(texts)]
-    kept = [one for one in rows if len(one) == length]
-    return np.array(kept, np.int64).reshape(len(kept), length)
+    rows = [row[:length] for row in TextCodec.gpt2().encode_all(texts)]
+    long_enough = [row for row in rows if len(row) == length]
+    return np.array(long_enough, np.int64).reshape(len(long_enough), length)
 
 
 CUTS: SpanPolicy = "first-document"
@@ -552,14 +554,16 @@ def document_entropy(
     end = end_token(rows.rows()) if guard.rise and cut.any() else None
     if end is None:
         return values, CutOutputs(whole=int(cut.sum()))
-    found, first = values.copy(), 0
+    replaced, first = values.copy(), 0
     for _, ids in rows.rows():
-        some = np.flatnonzero(cut[first : first + len(ids)])
-        tokens = first_document(ids[some], end)
+        rows_here = np.flatnonzero(cut[first : first + len(ids)])
+        tokens = first_document(ids[rows_here], end)
         behind = np.arange(ids.shape[1]) >= tokens[:, None]
-        found[first + some] = guard.raised(entropy(np.where(behind, -1, ids[some])), tokens)
+        replaced[first + rows_here] = guard.raised(
+            entropy(np.where(behind, -1, ids[rows_here])), tokens
+        )
         first += len(ids)
-    return found, CutOutputs(held=int(cut.sum()))
+    return replaced, CutOutputs(held=int(cut.sum()))
 
 
 def documents(cut: NDArray[np.bool_], rows: PoolRows) -> NDArray[np.int64] | None:
@@ -593,8 +597,8 @@ def end_token(rows: Iterable[Rows]) -> int | None:
     seen = 0
     for texts, ids in rows:
         for text, row in zip(texts, ids, strict=True):
-            own = row[row >= 0]
-            tokens, first, counts = np.unique(own, return_index=True, return_counts=True)
+            clean = row[row >= 0]
+            tokens, first, counts = np.unique(clean, return_index=True, return_counts=True)
             pieces = (text or "").split(END_OF_TEXT)
             wanted = len(pieces) - 1
             if not wanted:
@@ -602,9 +606,13 @@ def end_token(rows: Iterable[Rows]) -> int | None:
                 continue
             share = len(pieces[0]) / max(sum(map(len, pieces)), 1)
             same = counts == wanted
-            far = np.abs(first[same] / max(len(own) - wanted, 1) - share)
-            here = dict(zip(tokens[same].tolist(), far.tolist(), strict=True))
-            off = here if off is None else {k: off[k] + here[k] for k in off.keys() & here.keys()}
+            far = np.abs(first[same] / max(len(clean) - wanted, 1) - share)
+            distances = dict(zip(tokens[same].tolist(), far.tolist(), strict=True))
+            off = (
+                distances
+                if off is None
+                else {k: off[k] + distances[k] for k in off.keys() & distances.keys()}
+            )
         seen += len(ids)
         if seen >= COMPARED:
             break

@@ -95,8 +95,8 @@ class Metric:
 
     def values(self, columns: Columns) -> NDArray[np.float64]:
         """What is told of every output; nan where there is nothing to tell."""
-        found = columns[self.name] if self.of_output is None else self.of_output(columns)
-        return np.asarray(found, float)
+        values = columns[self.name] if self.of_output is None else self.of_output(columns)
+        return np.asarray(values, float)
 
 
 def _per_output(columns: Columns) -> NDArray[np.float64]:
@@ -236,8 +236,8 @@ def _mode_entropy(columns: Columns, rows: PoolRows) -> float | None:
 
 
 def _effective(columns: Columns, rows: PoolRows) -> float | None:
-    found = _mode_entropy(columns, rows)
-    return None if found is None else float(np.exp(found))
+    entropy = _mode_entropy(columns, rows)
+    return None if entropy is None else float(np.exp(entropy))
 
 
 def _overlap(columns: Columns, rows: PoolRows) -> float | None:
@@ -328,7 +328,7 @@ def metrics() -> tuple[Metric, ...]:
 
 def joined(parts: Sequence[Columns]) -> dict[str, NDArray]:
     """Columns of some outputs after the other; there must be some."""
-    return {name: np.concatenate([one[name] for one in parts]) for name in parts[0]}
+    return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 
 
 @contextmanager
@@ -342,8 +342,8 @@ def leave_out_broken(record: Metric) -> Iterator[None]:
         if METRICS.plugins().get(record.name) is not record:
             raise
         METRICS.leave_out(record.name, one_line(error))
-        told = f"the metric {record.name!r} is left out: {one_line(error)}"
-        warnings.warn(told, UserWarning, stacklevel=3)
+        reason = f"the metric {record.name!r} is left out: {one_line(error)}"
+        warnings.warn(reason, UserWarning, stacklevel=3)
 
 
 Rows = tuple[Sequence[str | None], NDArray[np.int64]]
@@ -403,12 +403,12 @@ class PoolRows:
 
     def first(self, most: int) -> NDArray[np.int64]:
         """Ids of the first outputs; of others nothing is read."""
-        found: list[NDArray[np.int64]] = []
+        tables: list[NDArray[np.int64]] = []
         for ids in self.ids():
-            found.append(ids)
-            if sum(map(len, found)) >= most:
+            tables.append(ids)
+            if sum(map(len, tables)) >= most:
                 break
-        return np.concatenate(found)[:most]
+        return np.concatenate(tables)[:most]
 
     @cached_property
     def grams(self) -> Grams:
@@ -436,7 +436,7 @@ class Number:
         if metric not in METRICS:
             raise unknown_name("metric", metric, METRICS, where=where)
         record = METRICS[metric]
-        numbers = {one.column.name: one for one in record.aggregates}
+        numbers = {aggregate.column.name: aggregate for aggregate in record.aggregates}
         chosen = number or next(iter(numbers))
         if chosen not in numbers:
             raise unknown_name(f"number of {metric!r}", chosen, numbers, where=where)
@@ -445,16 +445,16 @@ class Number:
     @classmethod
     def resampled(cls, name: str, where: str = "`objective`") -> Number:
         """As `of`; a number without an interval (distinct, vendi) is refused."""
-        found = cls.of(name, where)
-        if not found.record.resampled:
-            raise no_interval(found.name, where)
-        return found
+        number = cls.of(name, where)
+        if not number.record.resampled:
+            raise no_interval(number.name, where)
+        return number
 
     @property
     def best(self) -> Literal["min", "max"]:
         """Which way is better, unless somebody says otherwise."""
-        kept = self.aggregate is PERPLEXITY.aggregates[-1]
-        return "min" if self.record.name in LESS and not kept else "max"
+        is_kept = self.aggregate is PERPLEXITY.aggregates[-1]
+        return "min" if self.record.name in LESS and not is_kept else "max"
 
     @property
     def log(self) -> bool:

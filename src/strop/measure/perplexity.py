@@ -86,10 +86,10 @@ def perplexity_columns(
     Those are the evaluator's tokens `read`, and the `filler_nll` and `filler_tokens` that count
     where a longer output is in the pool.
     """
-    found = _spans_of(evaluator, metric, outputs, length)
+    spans = _spans_of(evaluator, metric, outputs, length)
     assert metric.span is not None
-    columns = _columns(found, metric.span)
-    for i, reading, log_probs in _read(evaluator, found):
+    columns = _columns(spans, metric.span)
+    for i, reading, log_probs in _read(evaluator, spans):
         body = slice(0, -1) if reading.filler else slice(None)
         columns["nll"][i] -= log_probs[body].sum()
         columns["tokens"][i] += int(reading.scored[body].sum())
@@ -106,22 +106,22 @@ def token_columns(
 
     Behind an output that is shorter: -1 and zero. The public code's filler is no token of it.
     """
-    found = _spans_of(evaluator, metric, outputs, length)
+    spans = _spans_of(evaluator, metric, outputs, length)
     columns: dict[str, NDArray] = {
-        "ids": np.full((len(found), width), -1, np.int64),
-        "nats": np.zeros((len(found), width)),
-        "kept_bytes": np.array([span.kept_bytes for span in found], np.int64),
-        "source_bytes": np.array([span.source_bytes for span in found], np.int64),
+        "ids": np.full((len(spans), width), -1, np.int64),
+        "nats": np.zeros((len(spans), width)),
+        "kept_bytes": np.array([span.kept_bytes for span in spans], np.int64),
+        "source_bytes": np.array([span.source_bytes for span in spans], np.int64),
     }
-    filled = np.zeros(len(found), np.int64)
-    for i, reading, log_probs in _read(evaluator, found):
+    filled = np.zeros(len(spans), np.int64)
+    for i, reading, log_probs in _read(evaluator, spans):
         scored = reading.scored.copy()
         scored[len(scored) - reading.filler :] = False
-        some = slice(filled[i], filled[i] + int(scored.sum()))
-        room = max(0, min(some.stop, width) - some.start)
-        columns["ids"][i, some] = reading.ids[scored][:room]
-        columns["nats"][i, some] = -log_probs[scored][:room]
-        filled[i] = some.stop
+        room_in_row = slice(filled[i], filled[i] + int(scored.sum()))
+        room = max(0, min(room_in_row.stop, width) - room_in_row.start)
+        columns["ids"][i, room_in_row] = reading.ids[scored][:room]
+        columns["nats"][i, room_in_row] = -log_probs[scored][:room]
+        filled[i] = room_in_row.stop
     return columns
 
 
@@ -142,26 +142,26 @@ def _spans_of(
 
 
 def _read(
-    evaluator: Evaluator, found: Sequence[Span]
+    evaluator: Evaluator, spans: Sequence[Span]
 ) -> Iterator[tuple[int, Reading, NDArray[np.float64]]]:
     """Every reading with its output's number and its tokens' log-probabilities."""
-    readings = [(i, reading) for i, span in enumerate(found) for reading in span.readings]
+    readings = [(i, reading) for i, span in enumerate(spans) for reading in span.readings]
     scored = score_readings(evaluator, [reading for _, reading in readings])
     for (i, reading), log_probs in zip(readings, scored, strict=True):
         yield i, reading, log_probs
 
 
-def _columns(found: Sequence[Span], policy: SpanPolicy) -> dict[str, NDArray]:
-    n = len(found)
+def _columns(spans: Sequence[Span], policy: SpanPolicy) -> dict[str, NDArray]:
+    n = len(spans)
     columns: dict[str, NDArray] = {
         "nll": np.zeros(n),
         "tokens": np.zeros(n, np.int64),
-        "bytes": np.array([span.bytes for span in found], np.int64),
-        "kept_bytes": np.array([span.kept_bytes for span in found], np.int64),
-        "source_bytes": np.array([span.source_bytes for span in found], np.int64),
+        "bytes": np.array([span.bytes for span in spans], np.int64),
+        "kept_bytes": np.array([span.kept_bytes for span in spans], np.int64),
+        "source_bytes": np.array([span.source_bytes for span in spans], np.int64),
     }
     if policy == "public-code":
-        sizes = [sum(len(r.ids) - r.filler for r in span.readings) for span in found]
+        sizes = [sum(len(r.ids) - r.filler for r in span.readings) for span in spans]
         columns |= {
             "read": np.array(sizes, np.int64),
             "filler_nll": np.zeros(n),
@@ -219,19 +219,19 @@ def _batches(windows: list[_Window], tokens: int) -> Iterator[list[_Window]]:
         yield batch
 
 
-def _passages(some: Outputs, prompts: KeptPrompts | None) -> Iterator[Passage]:
+def _passages(outputs: Outputs, prompts: KeptPrompts | None) -> Iterator[Passage]:
     """Outputs with what they answer."""
-    for i, index in enumerate(some.index.tolist()):
-        text, ids = some.texts[i], some.ids[i][some.ids[i] >= 0]
+    for i, index in enumerate(outputs.index.tolist()):
+        text, ids = outputs.texts[i], outputs.ids[i][outputs.ids[i] >= 0]
         if prompts is None:
             yield Passage(text, ids)
             continue
-        own = iter([text] if some.pieces is None else some.pieces[i])
-        stretches, rest, parts = prompts.canvases.prompt_of(index).stretches, ids, []
+        pieces = iter([text] if outputs.pieces is None else outputs.pieces[i])
+        stretches, remaining, parts = prompts.canvases.prompt_of(index).stretches, ids, []
         for piece, part in zip(prompts.pieces_of(index) or (), stretches, strict=True):
             if isinstance(piece, int):
-                parts.append(Stretch(next(own), rest[:piece], scored=True))
-                rest = rest[piece:]
+                parts.append(Stretch(next(pieces), remaining[:piece], scored=True))
+                remaining = remaining[piece:]
             else:
                 parts.append(Stretch(piece, np.array(part, np.int64), scored=False))
         yield Passage(text, ids, tuple(parts))
@@ -272,8 +272,8 @@ class PerplexityJob:
     def open(self, loaded: Evaluator) -> ScoreWorker:
         """With the evaluator, which may load when it is first asked."""
 
-        def measure(number: int, some: Outputs) -> dict[str, NDArray]:
-            passages = list(_passages(some, self.prompts[number]))
+        def measure(number: int, outputs: Outputs) -> dict[str, NDArray]:
+            passages = list(_passages(outputs, self.prompts[number]))
             metric, length = self.metrics[number], self.lengths[number]
             if metric.name == TOKENS:
                 return token_columns(loaded, metric, passages, WIDTH * length, length)
@@ -300,11 +300,12 @@ def score_perplexity(
     """
     cells = [cells] if isinstance(cells, Cell) else cells
     prompts = tuple(cell.prompts() for cell in cells)
-    if any(one is not None for one in prompts):
+    if any(kept is not None for kept in prompts):
         check_policy(span)
     settings: dict[str, Any] = {"retokenise": retokenise, "clean_up": clean_up, "name": name}
     metrics = tuple(
-        perplexity_metric(evaluator, span, prompted=one is not None, **settings) for one in prompts
+        perplexity_metric(evaluator, span, prompted=kept is not None, **settings)
+        for kept in prompts
     )
     lengths = tuple(cell.spec.generator.length for cell in cells)
     job = PerplexityJob(metrics, prompts, lengths)

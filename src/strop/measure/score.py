@@ -57,14 +57,14 @@ class Late:
     @cached_property
     def loaded(self) -> Any:
         """The thing itself."""
-        found = self._load()
-        if found.spec != self.spec:
+        thing = self._load()
+        if thing.spec != self.spec:
             raise UserError(
                 "The model's files changed while they were used.",
                 where=self.source,
                 fix="run the same command again",
             )
-        return found
+        return thing
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
@@ -80,9 +80,9 @@ def known_evaluator(name: str, *, device: str = "auto", dtype: str = "auto") -> 
 
         return load_evaluator(name, device=device, dtype=dtype)
 
-    memory, known = _memory("evaluator", name, device, dtype)
-    if (spec := _spec(EvaluatorSpec, known)) is not None:
-        return cast("Evaluator", Late(spec, str(known.get("source", name)), load))
+    memory, remembered = _memory("evaluator", name, device, dtype)
+    if (spec := _spec(EvaluatorSpec, remembered)) is not None:
+        return cast("Evaluator", Late(spec, str(remembered.get("source", name)), load))
     evaluator = load()
     if memory is not None:
         memory.keep({"spec": evaluator.spec.model_dump(mode="json"), "source": evaluator.source})
@@ -91,8 +91,8 @@ def known_evaluator(name: str, *, device: str = "auto", dtype: str = "auto") -> 
 
 def check_evaluator_name(name: str) -> None:
     """Refuse a name that no evaluator has; of one that is known nothing is looked at."""
-    _, known = _memory("evaluator", name, *(usual[0] for usual in USUAL.values()))
-    if not known:
+    _, remembered = _memory("evaluator", name, *(usual[0] for usual in USUAL.values()))
+    if not remembered:
         from strop.measure.evaluator import check_name
 
         check_name(name)
@@ -123,8 +123,8 @@ def _embedded(source: str) -> bool:
     """Whether it is an embedded checkpoint, or a run of one."""
     if source.startswith(assets.EMBEDDED):
         return True
-    for place in (source, source.rpartition("@")[0]):
-        mark = read_mark(Path(place)) if place and Path(place).is_dir() else None
+    for path in (source, source.rpartition("@")[0]):
+        mark = read_mark(Path(path)) if path and Path(path).is_dir() else None
         if mark is not None and mark.holds_cells:
             return str(mark.asked.get("checkpoint")).startswith(assets.EMBEDDED)
     return False
@@ -138,10 +138,10 @@ def known_model(source: str, *, device: str = "auto", dtype: str = "auto") -> Mo
 
         return load_model(source, device=device, dtype=dtype)
 
-    memory, known = _memory("model", source, device, dtype)
-    spec = _spec(CheckpointSpec, known)
-    if spec is not None and type(known.get("length")) is int:
-        return cast("Model", Late(spec, source, load, length=known["length"]))
+    memory, remembered = _memory("model", source, device, dtype)
+    spec = _spec(CheckpointSpec, remembered)
+    if spec is not None and type(remembered.get("length")) is int:
+        return cast("Model", Late(spec, source, load, length=remembered["length"]))
     model = load()
     if memory is not None:
         from strop.denoisers.base import usable_length
@@ -158,18 +158,18 @@ def _memory(
     if device not in USUAL["device"] or dtype not in USUAL["dtype"]:
         return None, {}
     embedded = name.startswith(assets.EMBEDDED)
-    place = assets.embedded_path(name) if embedded else Path(name).expanduser()
+    path = assets.embedded_path(name) if embedded else Path(name).expanduser()
     try:
-        settings = {"kind": kind, "name": name, "place": str(place.resolve())}
-        memory = FileMemory(files_at(place), settings) if place.exists() else None
+        settings = {"kind": kind, "name": name, "place": str(path.resolve())}
+        memory = FileMemory(files_at(path), settings) if path.exists() else None
     except OSError:  # the loader has words for it
         memory = None
     return memory, {} if memory is None else memory.recall() or {}
 
 
-def _spec(kind: type[Any], known: dict[str, Any]) -> Any:
+def _spec(kind: type[Any], facts: dict[str, Any]) -> Any:
     try:
-        return kind(**known["spec"])
+        return kind(**facts["spec"])
     except (UserError, KeyError, TypeError):
         return None
 
@@ -208,8 +208,8 @@ class Scoring:
 
     def missing(self) -> set[int]:
         """Outputs that have no score yet."""
-        known = self.cell.score(self.metric)
-        return self.cell.indices() - set([] if known is None else known.index.tolist())
+        stored = self.cell.score(self.metric)
+        return self.cell.indices() - set([] if stored is None else stored.index.tolist())
 
 
 class ScoreRows(CellRows):
@@ -219,11 +219,11 @@ class ScoreRows(CellRows):
     same outputs in other batches: the score that is there first stays.
     """
 
-    def __init__(self, one: Scoring) -> None:
-        self.spec, self._one = one.cell.spec, one
-        self._known = KnownScores(one.cell, one.metric)
+    def __init__(self, scoring: Scoring) -> None:
+        self.spec, self._one = scoring.cell.spec, scoring
+        self._known = KnownScores(scoring.cell, scoring.metric)
         self._index = self._missing = np.zeros(0, np.int64)
-        self._claims = f"score-{one.metric.id}"
+        self._claims = f"score-{scoring.metric.id}"
 
     @contextmanager
     def hold(self) -> Iterator[bool]:
@@ -280,11 +280,11 @@ class ScoreRows(CellRows):
 
     def size(self, rows: Sequence[tuple[Mapping[str, NDArray], int]]) -> tuple[int, int]:
         """As the rows say."""
-        return sum(len(one["index"]) for one, _ in rows), sum(tokens for _, tokens in rows)
+        return sum(len(row["index"]) for row, _ in rows), sum(tokens for _, tokens in rows)
 
     def write(self, rows: Sequence[tuple[Mapping[str, NDArray], int]]) -> None:
         """Into the metric's file, which is written whole."""
-        self._one.cell.add_scores(self._one.metric, joined([one for one, _ in rows]))
+        self._one.cell.add_scores(self._one.metric, joined([row for row, _ in rows]))
 
     def done(self, left: int) -> None:
         """What killed processes left goes when all outputs have a score."""
@@ -313,8 +313,8 @@ class ScoreRows(CellRows):
             if table is None:
                 break
             tables.append(table)
-        whole = pa.concat_tables(tables)
-        self._some = whole.slice(int(np.searchsorted(whole["index"].to_numpy(), first)))
+        table = pa.concat_tables(tables)
+        self._some = table.slice(int(np.searchsorted(table["index"].to_numpy(), first)))
         return self._some
 
 
@@ -322,27 +322,27 @@ def score_sink(
     work: Sequence[Scoring], progress: Progress | None, what: str, engine: Engine
 ) -> Sink:
     """For the scores that cells lack."""
-    rows = [ScoreRows(one) for one in work]
+    rows = [ScoreRows(scoring) for scoring in work]
     return Sink(engine.own(cut(_blocks(work))), rows, progress, what, share=FLUSH_SHARE)
 
 
 def _blocks(work: Sequence[Scoring]) -> Iterator[list[range]]:
     """Every cell's outputs in blocks by index, also those that are not drawn yet: so all shards
     number them alike."""
-    wanted: dict[Any, dict[str, int]] = {}
-    for one in work:
-        run = one.cell.path.parents[1]
-        if run not in wanted:
-            wanted[run] = Run(run).wanted()
-        n = max(wanted[run].get(one.cell.id, 0), 1 + max(one.cell.indices(), default=0))
-        size = one.batch or ROWS
+    counts: dict[Any, dict[str, int]] = {}
+    for scoring in work:
+        run = scoring.cell.path.parents[1]
+        if run not in counts:
+            counts[run] = Run(run).wanted()
+        n = max(counts[run].get(scoring.cell.id, 0), 1 + max(scoring.cell.indices(), default=0))
+        size = scoring.batch or ROWS
         yield [range(k, min(k + size, n)) for k in range(0, n, size)]
 
 
 def refuse_unscored(work: Sequence[Scoring]) -> None:
     """After a shard: say what others have not scored yet."""
     if work:
-        missing = {one.cell.id: one.missing() for one in work}
+        missing = {scoring.cell.id: scoring.missing() for scoring in work}
         refuse_missing(work[0].cell.path.parents[1], missing, "scores")
 
 
@@ -355,7 +355,7 @@ def score_records(cell: Cell) -> None:
     for record in metrics():
         if record.measure is None:
             continue
-        if record.needs_text and any(some["text"].null_count for some in cell.rows(["text"])):
+        if record.needs_text and any(rows["text"].null_count for rows in cell.rows(["text"])):
             continue
         with leave_out_broken(record):
             score_cell(cell, record.spec, record.measure, needs_text=record.needs_text)
@@ -393,7 +393,7 @@ class EmbeddingJob:
         """On a device."""
         from strop.measure.evaluator import embed
 
-        return ScoreWorker(lambda _, some: {"embedding": embed(some.texts, device=loaded)})
+        return ScoreWorker(lambda _, outputs: {"embedding": embed(outputs.texts, device=loaded)})
 
 
 def score_embeddings(
@@ -407,7 +407,7 @@ def score_embeddings(
     from strop.measure.evaluator import vendi_metric
 
     metric, job = vendi_metric(), EmbeddingJob()
-    work = [Scoring(one, metric, 32) for one in ([cells] if isinstance(cells, Cell) else cells)]
+    work = [Scoring(cell, metric, 32) for cell in ([cells] if isinstance(cells, Cell) else cells)]
     score_all(
         work,
         lambda: job.open(job.load(device)),
@@ -421,7 +421,7 @@ def score_embeddings(
 
 def score_cell(cell: Cell, metric: MetricSpec, measure: Measure, **how: Any) -> None:
     """As `score_outputs`, for what needs texts and ids alone."""
-    score_outputs(cell, metric, lambda some: measure(some.texts, some.ids), **how)
+    score_outputs(cell, metric, lambda outputs: measure(outputs.texts, outputs.ids), **how)
 
 
 def score_outputs(
@@ -440,7 +440,7 @@ def score_outputs(
     """
     score_all(
         [Scoring(cell, metric, batch, needs_text)],
-        lambda: ScoreWorker(lambda _, some: measure(some)),
+        lambda: ScoreWorker(lambda _, outputs: measure(outputs)),
         progress=progress,
         what=what,
     )

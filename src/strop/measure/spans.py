@@ -145,12 +145,12 @@ def spans(
                 fix="leave out `clean_up`, or leave out `own_ids`",
             )
         check_same_tokens(outputs, evaluator)
-    texts = [clean_up(one.text) if clean else one.text for one in outputs]
+    texts = [clean_up(output.text) if clean else output.text for output in outputs]
     if policy == "public-code":
         ids = evaluator.encode_as_called(texts) if retokenise else [o.ids for o in outputs]
         return [
-            _public(text, list(one), evaluator, length)
-            for text, one in zip(texts, ids, strict=True)
+            _public(text, list(token_ids), evaluator, length)
+            for text, token_ids in zip(texts, ids, strict=True)
         ]
     rule: Callable[[list[Document], Evaluator], Span]
     rule = _first_document if policy == "first-document" else _full_stream
@@ -158,7 +158,7 @@ def spans(
         split = [text.split(END_OF_TEXT) for text in texts]
         flat = iter(evaluator.encode([piece for pieces in split for piece in pieces]))
         return [rule([Document(p, next(flat)) for p in pieces], evaluator) for pieces in split]
-    return [rule(split_ids(one.ids, evaluator), evaluator) for one in outputs]
+    return [rule(split_ids(output.ids, evaluator), evaluator) for output in outputs]
 
 
 def clean_up(text: str) -> str:
@@ -176,17 +176,19 @@ def _first_document(documents: list[Document], evaluator: Evaluator) -> Span:
     ids = (end if leading else []) + document.ids + (end if closed else [])
     reading = _reading(ids, evaluator)
     headless = bool(document.ids) and not evaluator.spec.prefix and not (leading and end)
-    kept = size(document.text)
+    kept_bytes = size(document.text)
     lost = first_piece(document, evaluator) if headless else 0
-    return Span([reading], kept - lost, kept, sum(size(d.text) for d in documents))
+    return Span([reading], kept_bytes - lost, kept_bytes, sum(size(d.text) for d in documents))
 
 
 def _full_stream(documents: list[Document], evaluator: Evaluator) -> Span:
     filled = [d for d in documents if d.ids]
-    kept = sum(size(d.text) for d in filled)
+    kept_bytes = sum(size(d.text) for d in filled)
     headless = not evaluator.spec.prefix
     lost = sum(first_piece(d, evaluator) for d in filled) if headless else 0
-    return Span([_reading(d.ids, evaluator) for d in filled], kept - lost, kept, kept)
+    return Span(
+        [_reading(d.ids, evaluator) for d in filled], kept_bytes - lost, kept_bytes, kept_bytes
+    )
 
 
 def _reading(ids: list[int], evaluator: Evaluator) -> Reading:
@@ -198,17 +200,17 @@ def _reading(ids: list[int], evaluator: Evaluator) -> Reading:
 
 
 def _public(text: str, ids: list[int], evaluator: Evaluator, length: int) -> Span:
-    whole = "".join(text.split(END_OF_TEXT))
+    full_text = "".join(text.split(END_OF_TEXT))
     end = evaluator.tokenizer.eos_token_id
     cut = ids[:length]
-    read = whole if len(cut) == len(ids) else evaluator.decode(cut).replace(END_OF_TEXT, "")
+    read = full_text if len(cut) == len(ids) else evaluator.decode(cut).replace(END_OF_TEXT, "")
     widest = LLAMA2_CHUNK if "llama2" in evaluator.spec.name else PUBLIC_CHUNK
     chunk = min(widest, evaluator.context)
     readings = [_public_chunk(cut[i : i + chunk], chunk, end) for i in range(0, len(cut), chunk)]
     heads = [cut[i] for i in range(0, len(cut), chunk)]
-    lost = sum(_piece_size(one, evaluator) for one in heads if one != end)
-    kept = size(read)
-    return Span(readings, max(kept - lost, 0), kept, size(whole))
+    lost = sum(_piece_size(token, evaluator) for token in heads if token != end)
+    kept_bytes = size(read)
+    return Span(readings, max(kept_bytes - lost, 0), kept_bytes, size(full_text))
 
 
 def _public_chunk(ids: list[int], chunk: int, end: int | None) -> Reading:
@@ -229,18 +231,18 @@ def split_ids(ids: NDArray[np.int64], evaluator: Evaluator) -> list[Document]:
             documents.append([])
         else:
             documents[-1].append(token)
-    return [Document(evaluator.decode(one), one) for one in documents]
+    return [Document(evaluator.decode(tokens), tokens) for tokens in documents]
 
 
 def check_same_tokens(outputs: Sequence[Passage], evaluator: Evaluator) -> None:
     """The generator's ids mean something to the evaluator only if they spell the same text."""
-    for one in outputs:
-        known = len(one.ids) == 0 or int(one.ids.max()) < len(evaluator.tokenizer)
-        if not known or evaluator.decode(one.ids.tolist()) != one.text:
+    for output in outputs:
+        in_vocabulary = len(output.ids) == 0 or int(output.ids.max()) < len(evaluator.tokenizer)
+        if not in_vocabulary or evaluator.decode(output.ids.tolist()) != output.text:
             raise UserError(
                 "The generator's ids are not the evaluator's: they spell another text.",
                 where="`own_ids`",
-                got=f"an output that reads {one.text[:40]!r}",
+                got=f"an output that reads {output.text[:40]!r}",
                 expected="a generator and an evaluator with one tokenizer, and no leftover masks",
                 fix="leave out `own_ids`: the text is then tokenised for the evaluator",
             )
@@ -285,7 +287,7 @@ def answer_spans(
     """The spans of outputs with `parts` under a policy."""
     check_policy(policy)
     documents = _encoded(outputs, evaluator, clean) if retokenise else _own(outputs, evaluator)
-    return [_span(one, next(documents), policy, evaluator) for one in outputs]
+    return [_span(output, next(documents), policy, evaluator) for output in outputs]
 
 
 Documents = list[list[Document]]
@@ -294,19 +296,19 @@ Documents = list[list[Document]]
 
 def _encoded(outputs: Sequence[Passage], evaluator: Evaluator, clean: bool) -> Iterator[Documents]:
     texts = [
-        [(clean_up(part.text) if clean else part.text).split(END_OF_TEXT) for part in one.parts]
-        for one in outputs
+        [(clean_up(part.text) if clean else part.text).split(END_OF_TEXT) for part in output.parts]
+        for output in outputs
     ]
-    flat = iter(evaluator.encode([text for one in texts for part in one for text in part]))
-    for one in texts:
-        yield [[Document(text, next(flat)) for text in part] for part in one]
+    flat = iter(evaluator.encode([text for parts in texts for part in parts for text in part]))
+    for parts in texts:
+        yield [[Document(text, next(flat)) for text in part] for part in parts]
 
 
 def _own(outputs: Sequence[Passage], evaluator: Evaluator) -> Iterator[Documents]:
-    parts = [part for one in outputs for part in one.parts]
+    parts = [part for output in outputs for part in output.parts]
     check_same_tokens([Passage(part.text, part.ids) for part in parts], evaluator)
-    for one in outputs:
-        yield [split_ids(part.ids, evaluator) for part in one.parts]
+    for output in outputs:
+        yield [split_ids(part.ids, evaluator) for part in output.parts]
 
 
 @dataclass
@@ -340,7 +342,7 @@ class _Building:
 
 
 def _span(output: Passage, documents: Documents, policy: SpanPolicy, evaluator: Evaluator) -> Span:
-    building, done, kept = _Building(evaluator), [], 0
+    building, done, kept_bytes = _Building(evaluator), [], 0
     for scored, document, after_end in _walk(output, documents):
         if after_end and scored and policy == "first-document":
             building.end(scored=True)
@@ -351,15 +353,20 @@ def _span(output: Passage, documents: Documents, policy: SpanPolicy, evaluator: 
         elif after_end:
             building.end(scored=False)
         building.add(document, scored)
-        kept += size(document.text) if scored else 0
-    readings = [one for one in (*done, building) if any(one.scored)]
-    whole = sum(
-        size(one.text)
+        kept_bytes += size(document.text) if scored else 0
+    readings = [reading for reading in (*done, building) if any(reading.scored)]
+    source_bytes = sum(
+        size(document.text)
         for part, its in zip(output.parts, documents, strict=True)
-        for one in its
+        for document in its
         if part.scored
     )
-    return Span([one.done() for one in readings], kept - sum(r.lost for r in readings), kept, whole)
+    return Span(
+        [reading.done() for reading in readings],
+        kept_bytes - sum(r.lost for r in readings),
+        kept_bytes,
+        source_bytes,
+    )
 
 
 def _walk(output: Passage, documents: Documents) -> Iterator[tuple[bool, Document, bool]]:

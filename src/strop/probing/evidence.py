@@ -50,24 +50,24 @@ class Pairs:
     pairs: int
 
     @classmethod
-    def of(cls, ours: Texts, theirs: Texts) -> Pairs:
+    def of(cls, left: Texts, right: Texts) -> Pairs:
         """One by one, as far as both have them."""
-        pairs = [
-            pair for a, b in zip(ours, theirs, strict=True) for pair in zip(a, b, strict=False)
-        ]
+        pairs = [pair for a, b in zip(left, right, strict=True) for pair in zip(a, b, strict=False)]
         return cls(sum(a != b for a, b in pairs), len(pairs))
 
     @classmethod
     def within(cls, texts: Texts) -> Pairs:
         """Each against the first of its prompt."""
-        return cls.of([[one[0]] * (len(one) - 1) for one in texts], [one[1:] for one in texts])
+        return cls.of(
+            [[group[0]] * (len(group) - 1) for group in texts], [group[1:] for group in texts]
+        )
 
     def __add__(self, other: Pairs) -> Pairs:
         return Pairs(self.differ + other.differ, self.pairs + other.pairs)
 
     def __str__(self) -> str:
-        told = f"{self.differ} of {self.pairs} differ"
-        return told if self.differ or not self.pairs else f"{told} (under {3 / self.pairs:.0%})"
+        words = f"{self.differ} of {self.pairs} differ"
+        return words if self.differ or not self.pairs else f"{words} (under {3 / self.pairs:.0%})"
 
     @property
     def surely_some(self) -> bool:
@@ -77,25 +77,25 @@ class Pairs:
         return self.pairs > 0 and float(binom.sf(self.differ - 1, self.pairs, SOME)) < 0.025
 
 
-def more_often(here: Pairs, before: Pairs) -> float:
+def more_often(after: Pairs, before: Pairs) -> float:
     """The p of as many differences here and as few before, at one rate of differing."""
     from scipy.stats import binom
 
     rate = np.linspace(0, 1, 2001)
-    both = binom.sf(here.differ - 1, here.pairs, rate) * binom.cdf(
+    joint = binom.sf(after.differ - 1, after.pairs, rate) * binom.cdf(
         before.differ, before.pairs, rate
     )
-    return float(both.max())
+    return float(joint.max())
 
 
 def distances(texts: Sequence[str]) -> np.ndarray:
     """Between texts, 0 to 1: what their pairs of neighbouring words do not share."""
     grams = [set(pairwise(words)) | set(words) for words in map(_words, texts)]
-    found = np.zeros((len(texts), len(texts)))
+    table = np.zeros((len(texts), len(texts)))
     for i, j in combinations(range(len(texts)), 2):
         union = len(grams[i] | grams[j])
-        found[i, j] = found[j, i] = 1 - len(grams[i] & grams[j]) / union if union else 0.0
-    return found
+        table[i, j] = table[j, i] = 1 - len(grams[i] & grams[j]) / union if union else 0.0
+    return table
 
 
 def _words(text: str) -> list[str]:
@@ -121,8 +121,8 @@ def spread(first: Texts, second: Texts, seed: int = 0) -> Spread:
     """Compare two settings whose texts answer the same prompts."""
     rng = np.random.default_rng(seed)
     total = np.zeros((3, PERMUTATIONS + 1))
-    for ours, theirs in zip(first, second, strict=True):
-        table, n, m = distances([*ours, *theirs]), len(ours), len(theirs)
+    for left, right in zip(first, second, strict=True):
+        table, n, m = distances([*left, *right]), len(left), len(right)
         plain = np.arange(n + m) < n
         labels = np.vstack([plain, rng.permuted(np.tile(plain, (PERMUTATIONS, 1)), axis=1)])
         inside, outside = labels.astype(float), (~labels).astype(float)
@@ -131,5 +131,5 @@ def spread(first: Texts, second: Texts, seed: int = 0) -> Spread:
         apart = ((inside @ table) * outside).sum(1) / max(1, n * m)
         total += np.array([near, far, apart - (near + far) / 2]) / len(first)
     wider = np.abs(total[1] - total[0])
-    chances = [float((one >= one[0] - 1e-12).mean()) for one in (wider, total[2])]
+    chances = [float((statistic >= statistic[0] - 1e-12).mean()) for statistic in (wider, total[2])]
     return Spread(float(total[0, 0]), float(total[1, 0]), *chances)

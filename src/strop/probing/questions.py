@@ -96,7 +96,7 @@ def seed_of(prompt: int, k: int) -> int:
 def _requests(**changes: Any) -> list[list[Request]]:
     """Every prompt with every seed."""
     plain = [[Request(text, seed_of(p, k)) for k in range(SEEDS)] for p, text in enumerate(PROMPTS)]
-    return [[replace(one, **changes) for one in some] for some in plain]
+    return [[replace(request, **changes) for request in requests] for requests in plain]
 
 
 def budget(knobs: int, *, served: bool, greedy: bool) -> int:
@@ -110,8 +110,8 @@ def budget(knobs: int, *, served: bool, greedy: bool) -> int:
 class Probe:
     """One subject, asked once."""
 
-    def __init__(self, subject: Subject, told: Callable[[int], None] = lambda _: None) -> None:
-        self._subject, self._told = subject, told
+    def __init__(self, subject: Subject, report: Callable[[int], None] = lambda _: None) -> None:
+        self._subject, self._told = subject, report
         self.said: list[Said] = []
         self._requests: list[Request] = []
         self._questions = 8 + len(subject.knobs)
@@ -121,16 +121,16 @@ class Probe:
     def run(self) -> list[Answer]:
         """All answers, in the order of the table."""
         base = self._asked(_requests())
-        again = [one[:1] * (REPEATS - 1) for one in _requests()]
+        again = [requests[:1] * (REPEATS - 1) for requests in _requests()]
         self.base = _texts(base)
         self.repeats = Pairs.of(
-            [[some[0].text] * (REPEATS - 1) for some in base], _texts(self._asked(again))
+            [[replies[0].text] * (REPEATS - 1) for replies in base], _texts(self._asked(again))
         )
         self.varied = Pairs.within(self.base)
         answers = [self._repeat(), self._seed()]
         cold = None
         if self._subject.greedy:
-            colder = [some[:GREEDY] for some in _requests(temperature=0.0)]
+            colder = [requests[:GREEDY] for requests in _requests(temperature=0.0)]
             cold = self._asked(colder)
         answers += self._temperature(None if cold is None else _texts(cold))
         answers += [self._knob(name, value) for name, value in self._subject.knobs.items()]
@@ -141,13 +141,13 @@ class Probe:
         return answers
 
     def _asked(self, requests: Sequence[Sequence[Request]], at_once: int = 1) -> list[list[Said]]:
-        flat = [one for some in requests for one in some]
-        found = iter(self._subject.ask(flat, at_once))
+        flat = [request for group in requests for request in group]
+        replies = iter(self._subject.ask(flat, at_once))
         self._told(len(flat))
-        made = [[next(found) for _ in some] for some in requests]
-        self.said += [one for some in made for one in some]
+        by_group = [[next(replies) for _ in group] for group in requests]
+        self.said += [reply for group in by_group for reply in group]
         self._requests += flat
-        return made
+        return by_group
 
     # ------------------------------------------------------------ (a), (b)
 
@@ -178,32 +178,32 @@ class Probe:
         low = _texts(self._asked(_requests(temperature=LOW)))
         high = _texts(self._asked(_requests(temperature=HIGH)))
         effect = self._effect("temperature", question, low, high, f"{LOW:g} against {HIGH:g}")
-        found = [effect]
+        answers = [effect]
         if cold is not None:
             within = Pairs.within(cold)
             word: Word = "yes" if not within.differ else "cannot tell"
             if within.surely_some:
                 word = "no"
-            told = f"at 0, other seeds: {within}"
+            evidence = f"at 0, other seeds: {within}"
             question = "Is temperature 0 greedy?"
-            found.append(Answer("temperature_0", question, word, told))
-        return [*found, self._monotone(effect, low, high)]
+            answers.append(Answer("temperature_0", question, word, evidence))
+        return [*answers, self._monotone(effect, low, high)]
 
     def _monotone(self, effect: Answer, low: Texts, high: Texts) -> Answer:
         question = "Do texts spread more as temperature rises?"
         if effect.word != "yes":
             why = "temperature is not known to do anything"
             return Answer("temperature_monotone", question, "cannot tell", why)
-        whole, first, second = spread(low, high), spread(low, self.base), spread(self.base, high)
-        told = (
+        outer, first, second = spread(low, high), spread(low, self.base), spread(self.base, high)
+        evidence = (
             f"mean distance at {LOW:g}, 1, {HIGH:g}: "
             f"{first.first:.2f}, {first.second:.2f}, {second.second:.2f}"
         )
-        falls = any(one.second < one.first and one.p < self.level for one in (first, second))
+        falls = any(step.second < step.first and step.p < self.level for step in (first, second))
         word: Word = "no" if falls else "cannot tell"
-        if not falls and whole.second > whole.first and whole.p < self.level:
+        if not falls and outer.second > outer.first and outer.p < self.level:
             word = "yes"
-        return Answer("temperature_monotone", question, word, told)
+        return Answer("temperature_monotone", question, word, evidence)
 
     # ------------------------------------------------------------ (d)
 
@@ -212,19 +212,21 @@ class Probe:
         against = value.get("against") if isinstance(value, dict) else None
         extreme = value["value"] if isinstance(value, dict) else value
         try:
-            there = _texts(self._asked(_requests(extra={name: extreme})))
+            changed = _texts(self._asked(_requests(extra={name: extreme})))
             base = self.base
             if against is not None:
                 base = _texts(self._asked(_requests(extra={name: against})))
         except RefusedRequest as refusal:
             return Answer(name, question, "no", f"it is refused: {refusal}")
-        return self._effect(name, question, base, there, f"{name} {extreme}")
+        return self._effect(name, question, base, changed, f"{name} {extreme}")
 
-    def _effect(self, knob: str, question: str, ours: Texts, theirs: Texts, told: str) -> Answer:
+    def _effect(
+        self, knob: str, question: str, base: Texts, changed: Texts, setting: str
+    ) -> Answer:
         """Whether two settings bring other texts, by the strongest test that there is."""
-        pairs = Pairs.of(ours, theirs)
+        pairs = Pairs.of(base, changed)
         if not self.repeats.differ:
-            why = f"{told}, same seeds: {pairs}; plain repeats: {self.repeats}"
+            why = f"{setting}, same seeds: {pairs}; plain repeats: {self.repeats}"
             if not pairs.differ:
                 if not self.varied.differ and knob != "temperature":
                     return Answer(knob, question, "cannot tell", "nothing varies: " + why)
@@ -232,10 +234,11 @@ class Probe:
             p = more_often(pairs, self.repeats)
             word: Word = "yes" if p < self.level else "cannot tell"
             return Answer(knob, question, word, f"{why}; p {p:.2g}")
-        found = spread(ours, theirs)
-        p = min(1.0, 2 * min(found.p, found.p_other))
+        distances = spread(base, changed)
+        p = min(1.0, 2 * min(distances.p, distances.p_other))
         why = (
-            f"{told}: mean distance {found.first:.2f} and {found.second:.2f}; permutation p {p:.2g}"
+            f"{setting}: mean distance {distances.first:.2f} and {distances.second:.2f}; "
+            f"permutation p {p:.2g}"
         )
         return Answer(knob, question, "yes" if p < self.level else "cannot tell", why)
 
@@ -248,8 +251,8 @@ class Probe:
         looks = [("batch", question, lambda: self._beside_others(references), "in company")]
         if self._subject.takes_stop:
             question = "Is a text the same among copies of its request as alone?"
-            told = f"{TOGETHER} at once"
-            looks.append(("concurrency", question, lambda: self._among_copies(references), told))
+            load = f"{TOGETHER} at once"
+            looks.append(("concurrency", question, lambda: self._among_copies(references), load))
         if references:
             return [self._alike(*look) for look in looks]
         why = "no request brings the same text twice, so nothing can be compared"
@@ -259,38 +262,44 @@ class Probe:
         """Every reference once among short requests and once among long ones."""
         seen = Pairs(0, 0)
         for p in range(len(PROMPTS)):
-            targets = [one for one in references if one[0] == p]
+            targets = [reference for reference in references if reference[0] == p]
             for kind, most in (("Hi.", SHORTER[0]), (LONG, LONGER)):
-                some = [Request(kind, 7 + k, max_tokens=most) for k in range(NEIGHBOURS)]
+                neighbours = [Request(kind, 7 + k, max_tokens=most) for k in range(NEIGHBOURS)]
                 half = NEIGHBOURS // 2
-                group = [*some[:half], *(request for _, request, _ in targets), *some[half:]]
-                [found] = self._asked([group], len(group))
-                mine = found[half : half + len(targets)]
-                seen += Pairs.of([[one.text for one in mine]], [[one[2] for one in targets]])
+                group = [
+                    *neighbours[:half],
+                    *(request for _, request, _ in targets),
+                    *neighbours[half:],
+                ]
+                [replies] = self._asked([group], len(group))
+                of_targets = replies[half : half + len(targets)]
+                seen += Pairs.of(
+                    [[item.text for item in of_targets]], [[item[2] for item in targets]]
+                )
         return seen
 
     def _among_copies(self, references: Sequence[tuple[int, Request, str]]) -> Pairs:
         seen = Pairs(0, 0)
         for _, request, alone in references[:: max(1, len(references) // len(PROMPTS))]:
-            [found] = self._asked([[request] * TOGETHER], TOGETHER)
-            seen += Pairs.of([[one.text for one in found]], [[alone] * TOGETHER])
+            [replies] = self._asked([[request] * TOGETHER], TOGETHER)
+            seen += Pairs.of([[reply.text for reply in replies]], [[alone] * TOGETHER])
         return seen
 
     def _references(
         self, base: list[list[Said]], cold: list[list[Said]] | None
     ) -> list[tuple[int, Request, str]]:
         """Prompt, request and text of what can be asked again."""
-        found = []
+        references = []
         self.alone = Pairs(0, 0) if self.repeats.differ else self.repeats
         for p, text in enumerate(PROMPTS):
-            if cold is not None and len({one.text for one in cold[p]}) == 1:
+            if cold is not None and len({reply.text for reply in cold[p]}) == 1:
                 self.alone += Pairs(0, len(cold[p]) - 1)
-                found.append((p, Request(text, seed_of(p, 0), 0.0), cold[p][0].text))
+                references.append((p, Request(text, seed_of(p, 0), 0.0), cold[p][0].text))
             if not self.repeats.differ:
-                found.append((p, Request(text, seed_of(p, 0)), base[p][0].text))
-        return found
+                references.append((p, Request(text, seed_of(p, 0)), base[p][0].text))
+        return references
 
-    def _alike(self, knob: str, question: str, look: Callable[[], Pairs], told: str) -> Answer:
+    def _alike(self, knob: str, question: str, look: Callable[[], Pairs], load: str) -> Answer:
         """Look again while some texts differ and it is open whether by chance."""
         pairs, p = Pairs(0, 0), 1.0
         for _ in range(ROUNDS):
@@ -301,7 +310,7 @@ class Probe:
         word: Word = "cannot tell"
         if not pairs.differ or p < self.level / ROUNDS:
             word = "no" if pairs.differ else "yes"
-        return Answer(knob, question, word, f"{told}: {pairs}; alone: {self.alone}; p {p:.2g}")
+        return Answer(knob, question, word, f"{load}: {pairs}; alone: {self.alone}; p {p:.2g}")
 
     # ------------------------------------------------------------ (g), (h)
 
@@ -313,10 +322,10 @@ class Probe:
             why = "no request brings the same text twice, so nothing can be compared"
             return [self._counts(limit, [], why), Answer("stop", stop, "cannot tell", why)]
         cut = []
-        for _, request, whole in references:
+        for _, request, full_text in references:
             shorter = [replace(request, max_tokens=most) for most in SHORTER]
-            [found] = self._asked([shorter])
-            cut.append((whole, found))
+            [replies] = self._asked([shorter])
+            cut.append((full_text, replies))
         return [self._counts(limit, cut), self._stop(stop, references)]
 
     def _counts(
@@ -324,70 +333,70 @@ class Probe:
     ) -> Answer:
         """Whether limits are kept: by the server's own count, by words, and by the text."""
         wrong = early = 0
-        for whole, found in cut:
-            for most, one in zip(SHORTER, found, strict=True):
-                wrong += not whole.strip().startswith(one.text.strip())
-                short = one.why == "length" and one.tokens is not None and one.tokens < most
+        for full_text, replies in cut:
+            for most, reply in zip(SHORTER, replies, strict=True):
+                wrong += not full_text.strip().startswith(reply.text.strip())
+                short = reply.why == "length" and reply.tokens is not None and reply.tokens < most
                 early += short
-        over = [
-            one.tokens - request.max_tokens
-            for request, one in zip(self._requests, self.said, strict=True)
-            if one.tokens is not None
+        excess = [
+            reply.tokens - request.max_tokens
+            for request, reply in zip(self._requests, self.said, strict=True)
+            if reply.tokens is not None
         ]
-        more = sum(one > 0 for one in over)
+        more = sum(tokens > 0 for tokens in excess)
         extra = _more_words(cut)
-        told = (
-            f"{wrong} of {2 * len(cut)} shorter texts are no beginnings; {more} of {len(over)} "
+        evidence = (
+            f"{wrong} of {2 * len(cut)} shorter texts are no beginnings; {more} of {len(excess)} "
             f"counts are above the limit, {early} below it though cut"
         )
-        told += f"; {extra:+d} words at every limit" if extra else ""
+        evidence += f"; {extra:+d} words at every limit" if extra else ""
         bad = max(wrong, more, early) >= 2 or bool(extra)
-        known = bool(over) or extra is not None
+        countable = bool(excess) or extra is not None
         if bad:
-            return Answer("max_tokens", question, "no", told)
-        word: Word = "yes" if cut and known else "cannot tell"
-        return Answer("max_tokens", question, word, f"{told}{'; ' if why else ''}{why}")
+            return Answer("max_tokens", question, "no", evidence)
+        word: Word = "yes" if cut and countable else "cannot tell"
+        return Answer("max_tokens", question, word, f"{evidence}{'; ' if why else ''}{why}")
 
     def _stop(self, question: str, references: Sequence[tuple[int, Request, str]]) -> Answer:
         right = wrong = 0
-        shown = ""
+        example = ""
         tried = [
-            (request, whole, word)
-            for _, request, whole in references
-            for word in _stop_words(whole)
+            (request, full_text, word)
+            for _, request, full_text in references
+            for word in _stop_words(full_text)
         ]
-        for request, whole, word in tried[: 4 * len(PROMPTS)]:
+        for request, full_text, word in tried[: 4 * len(PROMPTS)]:
             try:
-                [[found]] = self._asked([[replace(request, extra={"stop": [word]})]])
+                [[reply]] = self._asked([[replace(request, extra={"stop": [word]})]])
             except RefusedRequest as refusal:
                 return Answer("stop", question, "no", f"it is refused: {refusal}")
-            expected = whole[: whole.find(word)].strip()
-            if found.text.strip() == expected:
+            expected = full_text[: full_text.find(word)].strip()
+            if reply.text.strip() == expected:
                 right += 1
             else:
-                wrong, shown = wrong + 1, f"; e.g. {found.text.strip()[-40:]!r} before {word!r}"
-        told = f"{right} of {right + wrong} end where they should{shown}"
+                wrong, example = wrong + 1, f"; e.g. {reply.text.strip()[-40:]!r} before {word!r}"
+        evidence = f"{right} of {right + wrong} end where they should{example}"
         word_: Word = "yes" if right >= 2 and not wrong else "no" if wrong >= 2 else "cannot tell"
-        return Answer("stop", question, word_, told)
+        return Answer("stop", question, word_, evidence)
 
     def _plain(self) -> list[Answer]:
         """Of everything that was said: is the prompt in it, is there anything?"""
         pairs = list(zip(self._requests, self.said, strict=True))
         echo = Pairs(sum(s.text.strip().startswith(r.prompt) for r, s in pairs), len(pairs))
-        empty = Pairs(sum(not one.text.strip() for _, one in pairs), len(pairs))
-        found = []
+        empty = Pairs(sum(not reply.text.strip() for _, reply in pairs), len(pairs))
+        answers = []
         for knob, question, seen in (
             ("no_echo", "Is the prompt left out of the reply?", echo),
             ("not_empty", "Do replies hold a text?", empty),
         ):
             word: Word = "yes" if not seen.differ else "no" if seen.surely_some else "cannot tell"
-            told = f"{seen.differ} of {seen.pairs} replies do not"
-            found.append(Answer(knob, question, word, told))
-        return found
+            evidence = f"{seen.differ} of {seen.pairs} replies do not"
+            answers.append(Answer(knob, question, word, evidence))
+        return answers
 
 
-def _texts(said: Sequence[Sequence[Said]]) -> list[list[str]]:
-    return [[one.text for one in some] for some in said]
+def _texts(replies: Sequence[Sequence[Said]]) -> list[list[str]]:
+    return [[reply.text for reply in group] for group in replies]
 
 
 def _more_words(cut: Sequence[tuple[str, list[Said]]]) -> int | None:
@@ -395,21 +404,21 @@ def _more_words(cut: Sequence[tuple[str, list[Said]]]) -> int | None:
 
     They are where a limit that is larger by so many tokens brings as many words more, every time.
     """
-    counts = [[len(one.text.split()) for one in found] for _, found in cut]
+    counts = [[len(reply.text.split()) for reply in replies] for _, replies in cut]
     step = SHORTER[1] - SHORTER[0]
-    if len(counts) < 2 or any(two - one != step for one, two in counts):
+    if len(counts) < 2 or any(more - fewer != step for fewer, more in counts):
         return None
-    over = {one - SHORTER[0] for one, _ in counts}
+    over = {words - SHORTER[0] for words, _ in counts}
     return over.pop() if len(over) == 1 else None
 
 
 def _stop_words(text: str) -> list[str]:
     """Two words of a text that stand nowhere in it before, not even inside another."""
-    words, found = text.split(), []
+    words, fit = text.split(), []
     for k, word in enumerate(words):
         at = text.find(word)
-        whole = f"{text} "[at - 1].isspace() and f"{text} "[at + len(word)].isspace()
-        first = word not in words[:k] and at > 0 and whole
+        between_spaces = f"{text} "[at - 1].isspace() and f"{text} "[at + len(word)].isspace()
+        first = word not in words[:k] and at > 0 and between_spaces
         if k and first and len(word) > 1 and word.isalpha():
-            found.append(word)
-    return found[len(found) // 2 :][:2]
+            fit.append(word)
+    return fit[len(fit) // 2 :][:2]

@@ -51,8 +51,8 @@ class ServedSubject:
             self.chat = False
             reply = self._runner.run(self._reply(first))
         for _ in TOLD_ALWAYS:
-            told = "" if reply.trouble is None else reply.detail.lower()
-            named = [name for name in TOLD_ALWAYS if name in told and name not in self.refuses]
+            complaint = "" if reply.trouble is None else reply.detail.lower()
+            named = [name for name in TOLD_ALWAYS if name in complaint and name not in self.refuses]
             if reply.delivered or not named:
                 break
             self.refuses[named[0]] = reply.detail
@@ -83,24 +83,24 @@ class ServedSubject:
     async def _all(self, requests: Sequence[Request], at_once: int) -> list[Said]:
         room = asyncio.Semaphore(at_once)
 
-        async def one(request: Request) -> Said:
+        async def reply_to(request: Request) -> Said:
             async with room:
                 return self._said(request, await self._reply(request))
 
-        return list(await asyncio.gather(*map(one, requests)))
+        return list(await asyncio.gather(*map(reply_to, requests)))
 
     async def _reply(self, request: Request) -> Reply:
         text = request.prompt
-        asked: dict[str, Any] = (
+        body: dict[str, Any] = (
             {"messages": [{"role": "user", "content": text}]} if self.chat else {"prompt": text}
         )
-        asked |= {"max_tokens": request.max_tokens, "temperature": request.temperature}
-        asked |= {"seed": request.seed, **request.extra}
-        asked = {name: one for name, one in asked.items() if name not in self.refuses}
+        body |= {"max_tokens": request.max_tokens, "temperature": request.temperature}
+        body |= {"seed": request.seed, **request.extra}
+        body = {name: value for name, value in body.items() if name not in self.refuses}
         most = {"prompt": len(text), "completion": MOST_TOKENS}
         tab = Tab(self._caps, most, lambda _: None)
         try:
-            return await self._client.ask(asked, tab)
+            return await self._client.ask(body, tab)
         except Exhausted as error:
             raise Incomplete(
                 "A cap was reached before the probe was done.",
@@ -158,15 +158,15 @@ class LocalSubject:
         from strop.spec.generator import SamplerSpec
 
         self.calls += len(requests)
-        found: list[Said] = []
-        for request, some in groupby(requests, key=_setting):
+        replies: list[Said] = []
+        for request, group in groupby(requests, key=_setting):
             temperature, extra, prompt = request
             spec = SamplerSpec(
                 name=self._name, temperature=temperature, **{**self._steps, **dict(extra)}
             )
-            outputs = [one.seed % 1000 for one in some]
+            outputs = [member.seed % 1000 for member in group]
             if prompt not in PROMPTS:  # a neighbour: drawn beside the output that is looked at
-                found += [Said("")] * len(outputs)
+                replies += [Said("")] * len(outputs)
                 continue
             # Other outputs of a seed come in one batch; the same one again is drawn again.
             alone = len(set(outputs)) < len(outputs) or at_once > 1
@@ -180,8 +180,8 @@ class LocalSubject:
                     length=self._length,
                 )
                 texts = pool.texts or [" ".join(map(str, ids)) for ids in pool.ids.tolist()]
-                found += map(Said, texts[:1] if alone else texts)
-        return found
+                replies += map(Said, texts[:1] if alone else texts)
+        return replies
 
 
 def _setting(request: Request) -> tuple[float, tuple[Any, ...], str]:

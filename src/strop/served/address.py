@@ -80,37 +80,41 @@ def keep_probe(source: str, words: Mapping[str, str], idle: Sequence[str]) -> No
     digest = _digest(source)
     document = {"checkpoint": source, "knobs": dict(words), "idle": list(idle)}
     with suppress(OSError, UserError):
-        _place(digest).parent.mkdir(parents=True, exist_ok=True)
-        write(_place(digest), (json.dumps(document) + "\n").encode())
+        _memory_path(digest).parent.mkdir(parents=True, exist_ok=True)
+        write(_memory_path(digest), (json.dumps(document) + "\n").encode())
 
 
 def probe_notes(digest: str) -> tuple[str, ...]:
     """A line for every result of a model of which the last probe found something wrong."""
     try:
-        found = json.loads(_place(digest).read_bytes())
-        wrong = [knob for knob, word in found["knobs"].items() if word == "no"]
-        idle = [str(knob) for knob in found["idle"]]
+        document = json.loads(_memory_path(digest).read_bytes())
+        wrong = [knob for knob, word in document["knobs"].items() if word == "no"]
+        idle = [str(knob) for knob in document["idle"]]
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return ()
-    told = [f"{knob} does nothing" if knob in idle else f"{knob}: no" for knob in wrong]
-    return (f"by the last `strop probe` of this server: {'; '.join(told)}",) if told else ()
+    faults = [f"{knob} does nothing" if knob in idle else f"{knob}: no" for knob in wrong]
+    return (f"by the last `strop probe` of this server: {'; '.join(faults)}",) if faults else ()
 
 
 def notes_on(checkpoints: Iterable[CheckpointSpec]) -> tuple[str, ...]:
     """The same for the checkpoints of cells; those that are not served have none."""
-    served = dict.fromkeys(one.sha256 for one in checkpoints if one.family == FAMILY)
-    return tuple(note for one in served for note in probe_notes(one))
+    served = dict.fromkeys(
+        checkpoint.sha256 for checkpoint in checkpoints if checkpoint.family == FAMILY
+    )
+    return tuple(note for digest in served for note in probe_notes(digest))
 
 
 def notes_of(sources: Iterable[str]) -> tuple[str, ...]:
     """The same for checkpoints by their names; those that are not served have none."""
-    served = dict.fromkeys(str(ServerAddress.parse(one)) for one in sources if is_served(one))
-    return tuple(note for one in served for note in probe_notes(_digest(one)))
+    served = dict.fromkeys(
+        str(ServerAddress.parse(source)) for source in sources if is_served(source)
+    )
+    return tuple(note for server in served for note in probe_notes(_digest(server)))
 
 
 def _digest(source: str) -> str:
     return hashlib.sha256(source.encode()).hexdigest()
 
 
-def _place(digest: str) -> Path:
+def _memory_path(digest: str) -> Path:
     return cache_folder() / "probes" / f"{digest[:32]}.json"

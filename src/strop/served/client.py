@@ -84,7 +84,7 @@ class Reply:
     def record(self) -> dict[str, Any]:
         """Its part of a line of the journal."""
         left_out = ("failure", "trouble", "capped")
-        named = {one.name: getattr(self, one.name) for one in fields(self)}
+        named = {item.name: getattr(self, item.name) for item in fields(self)}
         if self.logprobs is None:
             named.pop("logprobs")
         return {name: value for name, value in named.items() if name not in left_out}
@@ -205,15 +205,17 @@ class Client:
 
     async def _request(self, body: Mapping[str, Any]) -> Any:
         """The response, its status a success, its body in memory."""
-        rest = {k: v for k, v in body.items() if k not in ("messages", "prompt")}
+        options = {k: v for k, v in body.items() if k not in ("messages", "prompt")}
         if "messages" in body:
             chat = self._client.chat.completions.with_raw_response
             raw = await chat.create(
-                model=self._at.model, messages=body["messages"], extra_body=rest
+                model=self._at.model, messages=body["messages"], extra_body=options
             )
         else:
             plain = self._client.completions.with_raw_response
-            raw = await plain.create(model=self._at.model, prompt=body["prompt"], extra_body=rest)
+            raw = await plain.create(
+                model=self._at.model, prompt=body["prompt"], extra_body=options
+            )
         return raw.http_response
 
     async def models(self) -> list[str] | None:
@@ -225,7 +227,7 @@ class Client:
             async with asyncio.timeout(min(self._patience.timeout, LISTING_SECONDS)):
                 raw = await self._client.models.with_raw_response.list()
             listed = json.loads(raw.http_response.content)["data"]
-            return [self._hide(str(one["id"])) for one in listed]
+            return [self._hide(str(model["id"])) for model in listed]
         except Exception as error:
             trouble = read_error(error, self._at, self._hide)
             if trouble is not None and (trouble.fate == "unsent" or trouble.status == 401):
@@ -240,15 +242,15 @@ def spellings(key: str) -> list[str]:
     three bytes; only the characters that depend on the key alone are taken.
     """
     raw = key.encode(errors="surrogateescape")
-    found = {quote(raw, safe=""), raw.hex(), raw.hex().upper()}
+    forms = {quote(raw, safe=""), raw.hex(), raw.hex().upper()}
     for before in range(3):
         after = -(before + len(raw)) % 3
         for encode in (base64.b64encode, base64.urlsafe_b64encode):
             text = encode(b"\0" * before + raw + b"\0" * after).decode()
-            found.add(text[-(-8 * before // 6) : len(text) - -(-8 * after // 6)])
+            forms.add(text[-(-8 * before // 6) : len(text) - -(-8 * after // 6)])
     for text in (key, key[::-1]):
-        found |= {text[start : start + LEAST_KEY] for start in range(len(text) - LEAST_KEY + 1)}
-    return sorted({key, key[::-1], *found}, key=lambda text: (-len(text), text))
+        forms |= {text[start : start + LEAST_KEY] for start in range(len(text) - LEAST_KEY + 1)}
+    return sorted({key, key[::-1], *forms}, key=lambda text: (-len(text), text))
 
 
 def _take(response: Any, answer: Reply) -> None:
@@ -262,8 +264,8 @@ def _take(response: Any, answer: Reply) -> None:
     if not isinstance(choices, list):
         text, words = response.text, _without_markup(response.text)
         came = words[:SHOWN] if words != text else f"{packed or 'something'}: {text[:60]!r}"
-        told = f"the body is not a completion but {came}"
-        raise Trouble("server_error", told, passing=not page, fate="unknown")
+        problem = f"the body is not a completion but {came}"
+        raise Trouble("server_error", problem, passing=not page, fate="unknown")
     answer.delivered = True
     answer.model = document.get("model")
     answer.system_fingerprint = document.get("system_fingerprint")
@@ -291,11 +293,11 @@ def _events(text: str) -> dict[str, Any]:
             continue
         event = json.loads(line[5:])
         document |= {k: v for k, v in event.items() if k != "choices" and v is not None}
-        for one in event.get("choices") or ():
-            pieces.append((one.get("delta") or {}).get("content") or one.get("text") or "")
-            choice |= {k: v for k, v in one.items() if k == "finish_reason" and v is not None}
-    whole = {"message": {"content": "".join(pieces)}, **choice}
-    return {**document, "choices": [whole]}
+        for piece in event.get("choices") or ():
+            pieces.append((piece.get("delta") or {}).get("content") or piece.get("text") or "")
+            choice |= {k: v for k, v in piece.items() if k == "finish_reason" and v is not None}
+    joined = {"message": {"content": "".join(pieces)}, **choice}
+    return {**document, "choices": [joined]}
 
 
 def _tokens(usage: Any) -> dict[str, int] | None:
@@ -375,40 +377,40 @@ def read_error(
         return Trouble("timeout", "no reply within the time limit", passing=True, fate="unknown")
     if isinstance(error, openai.APIConnectionError):
         cause = error.__cause__ or error
-        told = hide(f"the connection broke: {type(cause).__name__}: {cause}")
-        return Trouble("server_error", told[:SHOWN], passing=True, fate="unknown")
+        problem = hide(f"the connection broke: {type(cause).__name__}: {cause}")
+        return Trouble("server_error", problem[:SHOWN], passing=True, fate="unknown")
     # A body that is not JSON, or nested too deep to be read.
     if isinstance(error, (openai.APIError, ValueError, RecursionError)):
-        told = hide(f"the body cannot be read: {error}")
-        return Trouble("server_error", told[:SHOWN], passing=True, fate="unknown")
+        problem = hide(f"the body cannot be read: {error}")
+        return Trouble("server_error", problem[:SHOWN], passing=True, fate="unknown")
     return None
 
 
 def _unreachable(cause: BaseException, at: ServerAddress) -> Trouble:
-    told = f"the connection failed: {_root(cause)}"[:SHOWN]
-    secure = "SSL" in told  # of whatever package it is
+    problem = f"the connection failed: {_root(cause)}"[:SHOWN]
+    secure = "SSL" in problem  # of whatever package it is
     fatal = UserError(
         "The server's certificate is not accepted, or it does not speak TLS."
         if secure
         else "The server cannot be reached.",
         where=at.base_url,
-        got=told,
+        got=problem,
         fix="say http:// in `base_url` if it has no TLS, or put its certificate into a file and "
         "name that with SSL_CERT_FILE"
         if secure
         else "start it, or correct `base_url`: host, port and path; most end in /v1",
     )
-    return Trouble("server_error", told, passing=True, fatal=fatal, fate="unsent")
+    return Trouble("server_error", problem, passing=True, fatal=fatal, fate="unsent")
 
 
 def _root(error: BaseException) -> str:
     """The operating system's own words, under the layers of libraries that carry them."""
-    found = error
-    while (under := found.__cause__ or found.__context__) is not None:
-        found = under
-        if isinstance(found, OSError) and found.errno:
+    deepest = error
+    while (under := deepest.__cause__ or deepest.__context__) is not None:
+        deepest = under
+        if isinstance(deepest, OSError) and deepest.errno:
             break
-    return f"{type(found).__name__}: {found}"
+    return f"{type(deepest).__name__}: {deepest}"
 
 
 def _status(error: Any, at: ServerAddress, hide: Callable[[str], str]) -> Trouble:
@@ -433,9 +435,9 @@ def _message(error: Any, hide: Callable[[str], str]) -> str:
     code = body.get("code") if isinstance(body, dict) else None
     if not isinstance(inner, str):
         inner = body if isinstance(body, str) else _dumped(body) if body else ""
-    told = _without_markup(inner or str(error.message))
+    words = _without_markup(inner or str(error.message))
     named = f" ({code})" if isinstance(code, (str, int)) and code else ""
-    return f"HTTP {error.status_code}: {hide(told + named)}"[:SHOWN]
+    return f"HTTP {error.status_code}: {hide(words + named)}"[:SHOWN]
 
 
 def _dumped(body: Any) -> str:
@@ -445,13 +447,13 @@ def _dumped(body: Any) -> str:
         return "a body that is nested too deep to be shown"
 
 
-def _without_markup(told: str) -> str:
+def _without_markup(message: str) -> str:
     """A proxy's error page in a few words: its title, or its text."""
-    if not re.search(r"<(!doctype|html|head|body)\b", told[:SHOWN], re.IGNORECASE):
-        return told
-    title = re.search(r"<title[^>]*>(.*?)</title>", told, re.IGNORECASE | re.DOTALL)
-    shown = re.sub(r"<(script|style)\b.*?</\1>", " ", told, flags=re.IGNORECASE | re.DOTALL)
-    words = unescape(title[1] if title else re.sub(r"<[^>]*>", " ", shown)).split()
+    if not re.search(r"<(!doctype|html|head|body)\b", message[:SHOWN], re.IGNORECASE):
+        return message
+    title = re.search(r"<title[^>]*>(.*?)</title>", message, re.IGNORECASE | re.DOTALL)
+    visible = re.sub(r"<(script|style)\b.*?</\1>", " ", message, flags=re.IGNORECASE | re.DOTALL)
+    words = unescape(title[1] if title else re.sub(r"<[^>]*>", " ", visible)).split()
     return f"an HTML page: {' '.join(words) or 'without words'}"
 
 

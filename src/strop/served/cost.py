@@ -164,10 +164,10 @@ class Caps:
         beside: Iterable[tuple[Usage, Price | None]] = (),
     ) -> None:
         """`beside` is what other models have cost, on which the caps are, too."""
-        every = [(spent, price), *beside]
-        self.calls = sum(used.calls for used, _ in every)
+        models = [(spent, price), *beside]
+        self.calls = sum(used.calls for used, _ in models)
         self.price = price
-        self.cost = sum(0.0 if each is None else used.cost(each) for used, each in every)
+        self.cost = sum(0.0 if each is None else used.cost(each) for used, each in models)
         if max_cost is not None and spent.uncounted:
             raise UserError(
                 "This server does not count tokens, so its cost cannot be capped.",
@@ -321,11 +321,11 @@ class Journal:
                 content = file.read()
         except FileNotFoundError:
             return []
-        whole = content[: content.rfind(b"\n") + 1]
+        complete = content[: content.rfind(b"\n") + 1]
         first = len(self._entries) + 1
-        new = [self._entry(line, first + place) for place, line in enumerate(whole.splitlines())]
+        new = [self._entry(line, first + k) for k, line in enumerate(complete.splitlines())]
         self._entries += new
-        self._read_to += len(whole)
+        self._read_to += len(complete)
         return self._entries
 
     def append(self, entry: dict[str, Any]) -> None:
@@ -353,8 +353,8 @@ class Journal:
             entry = json.loads(line)
         except (ValueError, RecursionError) as error:
             raise self._damaged(number, error) from None
-        whole = isinstance(entry, dict) and {"outcome", "repeat"} <= entry.keys()
-        if not whole or not {"sheet", "sheets"} & entry.keys():
+        complete = isinstance(entry, dict) and {"outcome", "repeat"} <= entry.keys()
+        if not complete or not {"sheet", "sheets"} & entry.keys():
             raise self._damaged(number, "it is not an entry")
         for name, kind in KINDS.items():
             if name in entry and not kind(entry[name]):

@@ -31,7 +31,7 @@ class Serving:
     max_cost: float | None = None
     prices: Path | None = None
     key_env: str = "OPENAI_API_KEY"
-    place: Path | None = None
+    directory: Path | None = None
     """The command's directory."""
 
     def client(self, at: ServerAddress) -> Client:
@@ -45,13 +45,13 @@ class Serving:
 
         A study draws cells in several goes, and may ask several models: the caps are on all.
         """
-        files = () if self.place is None else self.place.rglob(CALLS)
-        mine = {one.path for one in asking if isinstance(one, Journal)}
-        others = [Journal(path) for path in files if path not in mine]
+        files = () if self.directory is None else self.directory.rglob(CALLS)
+        own_paths = {journal.path for journal in asking if isinstance(journal, Journal)}
+        others = [Journal(path) for path in files if path not in own_paths]
         entries: dict[str, list[dict[str, Any]]] = {model: []}
-        for entry in (e for one in (*asking, *others) for e in one.entries()):
+        for entry in (e for journal in (*asking, *others) for e in journal.entries()):
             entries.setdefault(entry.get("asked", model), []).append(entry)
-        spent = {name: (usage(some), self._price(name)) for name, some in entries.items()}
+        spent = {name: (usage(lines), self._price(name)) for name, lines in entries.items()}
         used, price = spent.pop(model)
         caps = {"max_calls": self.max_calls, "max_cost": self.max_cost}
         return Caps(used, price=price, beside=spent.values(), **caps)
@@ -78,10 +78,15 @@ def serving() -> Serving:
 
 
 @contextmanager
-def served_as(values: Mapping[str, Any], place: Path | None) -> Iterator[None]:
+def served_as(values: Mapping[str, Any], directory: Path | None) -> Iterator[None]:
     """While a verb runs that was told how to ask servers, in its directory if it has one."""
-    told = {**{one.name: values.get(one.name) for one in fields(Serving)}, "place": place}
-    token = _NOW.set(Serving(**{name: one for name, one in told.items() if one is not None}))
+    settings = {
+        **{option.name: values.get(option.name) for option in fields(Serving)},
+        "directory": directory,
+    }
+    token = _NOW.set(
+        Serving(**{name: value for name, value in settings.items() if value is not None})
+    )
     try:
         yield
     finally:
@@ -109,7 +114,7 @@ def to_the_end(work: Coroutine[Any, Any, T]) -> T:
                 loop.add_signal_handler(signal.SIGTERM, task.cancel)
         return await work
 
-    def whole() -> T:
+    def run() -> T:
         try:
             return asyncio.run(can_be_ended())
         except asyncio.CancelledError:
@@ -122,7 +127,7 @@ def to_the_end(work: Coroutine[Any, Any, T]) -> T:
         beside_a_loop = False
     if beside_a_loop:
         with ThreadPoolExecutor(1) as beside:
-            future = beside.submit(whole)
+            future = beside.submit(run)
             try:
                 return future.result()
             except KeyboardInterrupt:
@@ -131,7 +136,7 @@ def to_the_end(work: Coroutine[Any, Any, T]) -> T:
                 raise
     before = signal.getsignal(signal.SIGTERM)
     try:
-        return whole()
+        return run()
     finally:
         if threading.current_thread() is threading.main_thread():
             signal.signal(signal.SIGTERM, before)

@@ -80,11 +80,11 @@ class Interval:
 
     def document(self) -> dict[str, Any]:
         """For JSON; what is as usual is left out."""
-        found: dict[str, Any] = {"value": self.value, "low": self.low, "high": self.high}
-        for one in fields(self)[3:]:
-            if getattr(self, one.name) != one.default:
-                found[one.name] = getattr(self, one.name)
-        return found
+        document: dict[str, Any] = {"value": self.value, "low": self.low, "high": self.high}
+        for attribute in fields(self)[3:]:
+            if getattr(self, attribute.name) != attribute.default:
+                document[attribute.name] = getattr(self, attribute.name)
+        return document
 
     @classmethod
     def read(cls, document: Mapping[str, Any]) -> Interval:
@@ -97,6 +97,6 @@ class Interval:
         return cls(**document)
 
 
-def value_of(found: Interval | float | None) -> float | None:
+def value_of(number: Interval | float | None) -> float | None:
     """The value of what may have an interval or not, and may be missing."""
-    return found.value if isinstance(found, Interval) else found
+    return number.value if isinstance(number, Interval) else number

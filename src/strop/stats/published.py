@@ -204,36 +204,38 @@ def gap(
     scale = math.log if log else float
     if (error is None and not outputs) or (log and min(published, measured.low) <= 0):
         return None
-    own = standard_error(measured, log=log)
-    theirs = own * math.sqrt(measured.n / outputs) if error is None and outputs else error or 0.0
+    error_here = standard_error(measured, log=log)
+    error_there = (
+        error_here * math.sqrt(measured.n / outputs) if error is None and outputs else error or 0.0
+    )
     rounded = (rounding / published if log else rounding) / math.sqrt(3)
     value = scale(measured.value) - scale(published)
-    return Gap(value, own, math.hypot(theirs, rounded), measured.n)
+    return Gap(value, error_here, math.hypot(error_there, rounded), measured.n)
 
 
-def standard_error(found: Interval, *, log: bool = False) -> float:
+def standard_error(interval: Interval, *, log: bool = False) -> float:
     """Behind an interval with two ends, of the logarithm with `log`.
 
     A jackknife's ends are Student's. Others, such as the paper's, are a bootstrap's: normal
     quantiles of a spread that divides by n where Student's divides by n - 1.
     """
-    assert found.low is not None
-    assert found.high is not None
-    scale, n = math.log if log else float, found.n or 0
-    half = (scale(found.high) - scale(found.low)) / 2
-    if "jackknife" in found.how:
-        return half / student(found.level, n - 1)
-    return half / student(found.level, MANY) * math.sqrt(n / (n - 1) if n > 1 else 1.0)
+    assert interval.low is not None
+    assert interval.high is not None
+    scale, n = math.log if log else float, interval.n or 0
+    half = (scale(interval.high) - scale(interval.low)) / 2
+    if "jackknife" in interval.how:
+        return half / student(interval.level, n - 1)
+    return half / student(interval.level, MANY) * math.sqrt(n / (n - 1) if n > 1 else 1.0)
 
 
 def holm(chances: Sequence[float]) -> list[float]:
     """Adjusted so that all that fall below a level hold together (Holm's step-down)."""
     order = sorted(range(len(chances)), key=chances.__getitem__)
-    found, least = [1.0] * len(chances), 0.0
-    for rank, place in enumerate(order):
-        least = max(least, min(1.0, (len(chances) - rank) * chances[place]))
-        found[place] = least
-    return found
+    adjusted, least = [1.0] * len(chances), 0.0
+    for rank, test in enumerate(order):
+        least = max(least, min(1.0, (len(chances) - rank) * chances[test]))
+        adjusted[test] = least
+    return adjusted
 
 
 def verdicts(gaps: Sequence[Gap | None], size: float, alpha: float = 1 - LEVEL) -> list[Verdict]:
@@ -241,18 +243,18 @@ def verdicts(gaps: Sequence[Gap | None], size: float, alpha: float = 1 - LEVEL) 
 
     No difference where one of `size` would not have been found is no agreement.
     """
-    tested = [one for one in gaps if one is not None]
-    adjusted = iter(holm([one.chance for one in tested]))
-    found: list[Verdict] = []
-    for one in gaps:
-        if one is None:
-            found.append("cannot tell")
+    tested = [difference for difference in gaps if difference is not None]
+    adjusted = iter(holm([difference.chance for difference in tested]))
+    words: list[Verdict] = []
+    for difference in gaps:
+        if difference is None:
+            words.append("cannot tell")
         elif next(adjusted) < alpha:
-            found.append("differs")
+            words.append("differs")
         else:
-            told = one.detectable(alpha / len(tested)) <= size
-            found.append("agrees" if told else "cannot tell")
-    return found
+            precise = difference.detectable(alpha / len(tested)) <= size
+            words.append("agrees" if precise else "cannot tell")
+    return words
 
 
 def _reach(alpha: float, freedom: int) -> float:

@@ -136,9 +136,9 @@ def clustered(statistic: Statistic, clusters: Sequence[int | str] | NDArray) -> 
     Whatever draws or leaves out its rows then does so with clusters.
     """
     columns = np.asarray(statistic.columns, float)
-    _, first, place = np.unique(np.asarray(clusters), return_index=True, return_inverse=True)
+    _, first, cluster = np.unique(np.asarray(clusters), return_index=True, return_inverse=True)
     sums = np.zeros((len(first), columns.shape[1]))
-    np.add.at(sums, first.argsort().argsort()[place], columns)
+    np.add.at(sums, first.argsort().argsort()[cluster], columns)
     return replace(statistic, columns=sums, members=statistic.outputs)
 
 
@@ -163,22 +163,26 @@ def intervals(
     """
     sums = sums_of(list(statistics.values()), replicates=replicates, seed=seed)
     pairs = zip(statistics.items(), sums, strict=True)
-    return {name: interval_of(one, mine, level) for (name, one), mine in pairs}
+    return {
+        name: interval_of(statistic, resampled, level) for (name, statistic), resampled in pairs
+    }
 
 
 def sums_of(
     statistics: Sequence[Statistic], *, replicates: int = REPLICATES, seed: int = 0
 ) -> list[Floats]:
     """The sums of each over resamples; those of equally many outputs share one draw."""
-    columns = [_grouped(np.asarray(one.columns, float)) for one in statistics]
-    found = [np.zeros((0, 0))] * len(columns)
+    columns = [_grouped(np.asarray(statistic.columns, float)) for statistic in statistics]
+    by_statistic = [np.zeros((0, 0))] * len(columns)
     for n in dict.fromkeys(map(len, columns)):
-        mine = [i for i, some in enumerate(columns) if len(some) == n]
-        sums = resampled_sums(np.concatenate([columns[i] for i in mine], 1), replicates, seed)
-        ends = np.cumsum([columns[i].shape[1] for i in mine])
-        for i, one in zip(mine, np.split(sums, ends[:-1], axis=1), strict=True):
-            found[i] = one
-    return found
+        same_length = [i for i, column in enumerate(columns) if len(column) == n]
+        sums = resampled_sums(
+            np.concatenate([columns[i] for i in same_length], 1), replicates, seed
+        )
+        ends = np.cumsum([columns[i].shape[1] for i in same_length])
+        for i, part in zip(same_length, np.split(sums, ends[:-1], axis=1), strict=True):
+            by_statistic[i] = part
+    return by_statistic
 
 
 def _grouped(columns: Floats) -> Floats:
@@ -245,7 +249,7 @@ def resampled_sums(
     # Of many outputs it is several times quicker to draw which they are than how often each is.
     rng = _generator(seed, stream)
     counts = (np.bincount(rng.integers(n, size=n), minlength=n) for _ in range(replicates))
-    return np.stack([one.astype(np.float64) @ columns for one in counts])
+    return np.stack([weights.astype(np.float64) @ columns for weights in counts])
 
 
 def resamples(n: int, replicates: int, seed: int) -> Floats:
@@ -283,7 +287,7 @@ class Resampled:
     def __init__(
         self, columns: Mapping[Hashable, Floats], *, seed: int, replicates: int = REPLICATES
     ) -> None:
-        self._place = {name: place for place, name in enumerate(columns)}
+        self._place = {name: number for number, name in enumerate(columns)}
         self._values = np.stack(list(columns.values()), axis=1)
         self._means = replicate_means(self._values, seed=seed, replicates=replicates)
 
@@ -304,8 +308,8 @@ class Resampled:
         return int(self._values[:, places].mean(axis=0).argmin()), counts / len(self._means)
 
     def _column(self, name: Hashable) -> tuple[Floats, Floats]:
-        place = self._place[name]
-        return self._values[:, place], self._means[:, place]
+        number = self._place[name]
+        return self._values[:, number], self._means[:, number]
 
 
 JACKKNIFE, PAIRED_JACKKNIFE = "jackknife", "paired jackknife"
@@ -314,7 +318,7 @@ CERTAIN = 32
 
 
 def jackknife(
-    found: Statistic,
+    statistic: Statistic,
     level: float = LEVEL,
     minus: Statistic | None = None,
     *,
@@ -327,10 +331,10 @@ def jackknife(
     ends where the outputs do not tell how far the value may move. Student's t knows no bounds: an
     end beyond what the statistic can be is that bound, unless `cut` is off.
     """
-    n = len(found.columns) if minus is None else min(len(found.columns), len(minus.columns))
+    n = len(statistic.columns) if minus is None else min(len(statistic.columns), len(minus.columns))
     how = JACKKNIFE if minus is None else PAIRED_JACKKNIFE
-    value, left = _left_out(found, n, log)
-    span = found.span
+    value, left = _left_out(statistic, n, log)
+    span = statistic.span
     if minus is not None:
         other, others = _left_out(minus, n, log)
         value, left = value - other, left - others
@@ -338,7 +342,7 @@ def jackknife(
     if n < 2 or not math.isfinite(value) or not np.isfinite(left).all():
         return Interval(value, None, None, level, n, how)
     spread = math.sqrt((n - 1) / n * float(((left - left.mean()) ** 2).sum()))
-    exact = found.exact and (minus is None or minus.exact)
+    exact = statistic.exact and (minus is None or minus.exact)
     if spread <= 1e-12 * abs(value) and n < CERTAIN and not exact:
         return Interval(value, None, None, level, n, how)
     half = student(level, n - 1) * spread
@@ -356,13 +360,13 @@ def student(level: float, freedom: int) -> float:
     return float(stdtrit(freedom, (1 + level) / 2))
 
 
-def _left_out(one: Statistic, n: int, log: bool) -> tuple[float, NDArray[np.float64]]:
+def _left_out(statistic: Statistic, n: int, log: bool) -> tuple[float, NDArray[np.float64]]:
     """The value on the first n outputs, and without each of them in turn."""
-    columns = np.asarray(one.columns[:n], float)
+    columns = np.asarray(statistic.columns[:n], float)
     total = columns.sum(0)
     scale = np.log if log else np.asarray
     with np.errstate(divide="ignore", invalid="ignore"):
-        value, left = scale(one.finish(total)), scale(one.finish(total - columns))
+        value, left = scale(statistic.finish(total)), scale(statistic.finish(total - columns))
     return float(value), np.asarray(left, float)
 
 
@@ -442,8 +446,8 @@ def crossed(values: Floats, read: NDArray[np.bool_], groups: NDArray[np.integer]
     if pairs > 1:
         squares.append((of_unit - of_rest) ** 2 * (unit**2 + (total + group) ** 2) / (pairs - 1))
     doubt = sum(squares)
-    found = 2 * variance**2 / doubt if doubt else float(n - 1)
-    return Crossed(value, n, variance, min(found, n - 1.0), unit, group, total - unit)
+    freedom = 2 * variance**2 / doubt if doubt else float(n - 1)
+    return Crossed(value, n, variance, min(freedom, n - 1.0), unit, group, total - unit)
 
 
 def _mean_squares(
@@ -454,16 +458,16 @@ def _mean_squares(
     free_between = free_within = 0
     sizes: list[float] = []
     for r in range(values.shape[1]):
-        mine = values[read[:, r], r]
-        _, place = np.unique(groups[read[:, r], r], return_inverse=True)
-        counts = np.bincount(place)
-        means = np.bincount(place, mine) / counts
-        within += float(((mine - means[place]) ** 2).sum())
-        free_within += len(mine) - len(counts)
+        of_round = values[read[:, r], r]
+        _, group = np.unique(groups[read[:, r], r], return_inverse=True)
+        counts = np.bincount(group)
+        means = np.bincount(group, of_round) / counts
+        within += float(((of_round - means[group]) ** 2).sum())
+        free_within += len(of_round) - len(counts)
         if len(counts) > 1:
-            between += float(counts @ (means - mine.mean()) ** 2)
+            between += float(counts @ (means - of_round.mean()) ** 2)
             free_between += len(counts) - 1
-            sizes.append(len(mine) / len(counts))
+            sizes.append(len(of_round) / len(counts))
     if not free_between:
         return None, None, 0, 1.0
     inside = within / free_within if free_within else None
@@ -476,12 +480,12 @@ def _shared(values: Floats, read: NDArray[np.bool_]) -> tuple[float | None, int]
     rounds = values.shape[1]
     for r in range(rounds):
         for s in range(r + 1, rounds):
-            both = read[:, r] & read[:, s]
-            if both.sum() > 1:
-                one, other = values[both, r], values[both, s]
-                total += float(((one - one.mean()) * (other - other.mean())).sum())
-                free += int(both.sum()) - 1
-                most = max(most, int(both.sum()))
+            in_both = read[:, r] & read[:, s]
+            if in_both.sum() > 1:
+                left, right = values[in_both, r], values[in_both, s]
+                total += float(((left - left.mean()) * (right - right.mean())).sum())
+                free += int(in_both.sum()) - 1
+                most = max(most, int(in_both.sum()))
     return (total / free, most) if free else (None, 0)
 
 
@@ -544,8 +548,8 @@ def bounded_mean(values: Floats, span: tuple[float, float], level: float = LEVEL
     """The mean of values between two bounds, as if all of them were at a bound."""
     low, high = span
     share = (float(values.mean()) - low) / (high - low)
-    found = wilson(min(max(share, 0.0), 1.0), len(values), level)
-    return found.mapped(lambda end: low + (high - low) * end)
+    interval = wilson(min(max(share, 0.0), 1.0), len(values), level)
+    return interval.mapped(lambda end: low + (high - low) * end)
 
 
 def bounded_difference(differences: Floats, most: float, level: float = LEVEL) -> Interval:

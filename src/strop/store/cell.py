@@ -101,7 +101,7 @@ class FileMemory:
 
     def __init__(self, files: Sequence[Path], settings: Mapping[str, Any]) -> None:
         seen = [(str(file.resolve()), looks(file)) for file in files]
-        newest = max((max(one[2:]) for _, one in seen), default=0)
+        newest = max((max(look[2:]) for _, look in seen), default=0)
         self._settled = newest < time.time_ns() - SETTLED * 1e9
         key = {"strop": __version__, "files": seen, **settings}
         digest = hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()
@@ -110,8 +110,8 @@ class FileMemory:
     def recall(self) -> dict[str, Any] | None:
         """What was kept; None where nothing was, or it cannot be read."""
         with suppress(OSError, ValueError):
-            found = json.loads(self._path.read_bytes())
-            return found if isinstance(found, dict) else None
+            facts = json.loads(self._path.read_bytes())
+            return facts if isinstance(facts, dict) else None
         return None
 
     def keep(self, facts: Mapping[str, Any]) -> None:
@@ -120,41 +120,41 @@ class FileMemory:
             with suppress(OSError, UserError):
                 self._path.parent.mkdir(parents=True, exist_ok=True)
                 write(self._path, (json.dumps(dict(facts)) + "\n").encode())
-                kept = list(self._path.parent.glob("*.json"))
-                if len(kept) > MOST:
-                    for old in sorted(kept, key=lambda file: file.stat().st_mtime)[:-MOST]:
+                memories = list(self._path.parent.glob("*.json"))
+                if len(memories) > MOST:
+                    for old in sorted(memories, key=lambda file: file.stat().st_mtime)[:-MOST]:
                         old.unlink(missing_ok=True)
 
 
 def looks(file: Path) -> Looks:
     """What changes whenever a file does."""
-    found = file.stat()
-    return found.st_size, found.st_ino, found.st_mtime_ns, found.st_ctime_ns
+    status = file.stat()
+    return status.st_size, status.st_ino, status.st_mtime_ns, status.st_ctime_ns
 
 
-def files_at(place: Path) -> list[Path]:
+def files_at(path: Path) -> list[Path]:
     """The files of a folder, or those beside a file: what is read together with it."""
-    folder = place if place.is_dir() else place.parent
+    folder = path if path.is_dir() else path.parent
     return [file for file in sorted(folder.iterdir()) if file.is_file()]
 
 
-def contents(place: Path) -> list[list[str]]:
+def contents(path: Path) -> list[list[str]]:
     """Every file at a place, by its path from there, with the hash of what it holds.
 
     A file is read once, and again when it looks different.
     """
-    if not place.exists():
+    if not path.exists():
         return []
-    files = sorted(place.rglob("*")) if place.is_dir() else [place]
-    found = [file for file in files if file.is_file()]
-    return [[str(file.relative_to(place)), _sha256(file)] for file in found]
+    files = sorted(path.rglob("*")) if path.is_dir() else [path]
+    files = [file for file in files if file.is_file()]
+    return [[str(file.relative_to(path)), _sha256(file)] for file in files]
 
 
 def _sha256(file: Path) -> str:
     memory = FileMemory([file], {"kind": "content"})
-    known = (memory.recall() or {}).get("sha256")
-    if isinstance(known, str):
-        return known
+    stored = (memory.recall() or {}).get("sha256")
+    if isinstance(stored, str):
+        return stored
     with open(file, "rb") as content:
         digest = hashlib.file_digest(content, "sha256").hexdigest()
     memory.keep({"sha256": digest})
@@ -237,39 +237,39 @@ def in_order(
     while going or closed:
         while closed and (not going or closed[-1][0] <= going[0][0]):
             least, path = closed.pop()
-            one = _File(path, read_batches(path, schema, names, rows, after))
-            if (begins := one.at()) is not None and begins < least:
+            file = _File(path, read_batches(path, schema, names, rows, after))
+            if (begins := file.at()) is not None and begins < least:
                 raise damaged(path, "it is named after other rows")
-            _queue(going, one)
+            _queue(going, file)
         if not going:
             continue
-        at, *_, one = heapq.heappop(going)
+        at, *_, file = heapq.heappop(going)
         # Another file's row is taken up to the next file's at most: of a row that is there twice,
         # the one that counts has come just before.
         if last is not None and at == after:
-            twice(one.row(), last)
+            twice(file.row(), last)
         nexts = [going[0][0]] if going else []
         nexts += [closed[-1][0]] if closed else []
-        found = one.take(after, min(nexts, default=None))
-        if found is not None:
-            newest = last = found.slice(len(found) - 1)
+        table = file.take(after, min(nexts, default=None))
+        if table is not None:
+            newest = last = table.slice(len(table) - 1)
             after = int(newest[INDEX][0].as_py())
-            waiting.append(found)
-            count += len(found)
-        _queue(going, one)
+            waiting.append(table)
+            count += len(table)
+        _queue(going, file)
         while count >= rows:
-            whole = pa.concat_tables(waiting)
-            yield whole.slice(0, rows)
-            waiting, count = [whole.slice(rows)], count - rows
+            joined = pa.concat_tables(waiting)
+            yield joined.slice(0, rows)
+            waiting, count = [joined.slice(rows)], count - rows
     if count:
         yield pa.concat_tables(waiting)
 
 
-def _queue(going: list[_Turn], one: _File) -> None:
-    at = one.at()
+def _queue(going: list[_Turn], file: _File) -> None:
+    at = file.at()
     if at is not None:
         # Of a row in two files, the merged one's counts: it may have been scored already.
-        heapq.heappush(going, (at, one.path.parent.name == PARTS, one.path.name, one))
+        heapq.heappush(going, (at, file.path.parent.name == PARTS, file.path.name, file))
 
 
 READ_ATTEMPTS = 100
@@ -315,8 +315,8 @@ class Cell:
     def writing(self, *, wait: bool = True) -> Iterator[bool]:
         """Hold the cell for writing; yields False at once if it is taken and `wait` is off."""
         self._still_here()  # else taking the lock would make the folder again
-        with locked(self.path, wait=wait) as mine:
-            if mine:
+        with locked(self.path, wait=wait) as acquired:
+            if acquired:
                 self._still_here()
                 with disk(self.path):
                     # Not in the scores: they have a lock of their own, and somebody may hold it.
@@ -325,7 +325,7 @@ class Cell:
                     left += self.path.glob(CLAIM + "[0-9]*")  # who claims holds the cell, too
                     for leftover in left:
                         leftover.unlink(missing_ok=True)
-            yield mine
+            yield acquired
 
     @contextmanager
     def drawing(self, *, wait: bool = True) -> Iterator[bool]:
@@ -336,16 +336,16 @@ class Cell:
         """
         with self.writing(wait=False):
             """Whoever is alone here removes what a killed session left."""
-        with shared(self.path, wait=wait) as mine:
-            if mine:
+        with shared(self.path, wait=wait) as acquired:
+            if acquired:
                 self._still_here()
-            yield mine
+            yield acquired
 
     @contextmanager
     def claim(self, first: int) -> Iterator[bool]:
         """Be the only one at work on the unit whose first output this is, if nobody is."""
-        with claimed(self.path / f"{CLAIM}{first:08d}") as mine:
-            yield mine
+        with claimed(self.path / f"{CLAIM}{first:08d}") as acquired:
+            yield acquired
 
     def _alone(self) -> AbstractContextManager[bool]:
         """For the moment in which files are read and written anew."""
@@ -375,8 +375,8 @@ class Cell:
         Parts first: one that is merged after they were listed is in the merged file.
         """
         parts = sorted((self.path / PARTS).glob("*.parquet"))
-        whole = self.path / OUTPUTS
-        return [whole, *parts] if whole.exists() else parts
+        merged = self.path / OUTPUTS
+        return [merged, *parts] if merged.exists() else parts
 
     def add(self, rows: Iterable[Output]) -> Path | None:
         """Make some outputs durable; they become part of `outputs.parquet` at `merge`."""
@@ -498,7 +498,7 @@ class Cell:
         if not path.exists():
             return []
         sessions = read_json(path, "sessions", list)["sessions"]
-        if not all(isinstance(one, dict) and "session" in one for one in sessions):
+        if not all(isinstance(session, dict) and "session" in session for session in sessions):
             raise damaged(path, "its sessions have no names")
         return sessions
 

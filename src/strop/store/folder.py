@@ -72,7 +72,7 @@ CELL_ID = METRIC_ID = re.compile(r"[0-9a-f]{16}")
 BATCHING = ("n", "batch_size")
 
 
-def told_apart(was: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+def setting_changes(was: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
     """Where two trees of settings differ, one phrase each, by dotted names."""
     then, today = _flat(was), _flat(now)
     return [
@@ -88,29 +88,31 @@ def differences(was: Mapping[str, Any], now: Mapping[str, Any]) -> str:
     then, today = _by_setting(was), _by_setting(now)
     dense = "dense" in then.get("implementation", "")
     ignored = {"checkpoint"} if dense else {"checkpoint", *BATCHING}
-    told = told_apart(
-        *({k: v for k, v in one.items() if k not in ignored} for one in (then, today))
+    changes = setting_changes(
+        *({k: v for k, v in settings.items() if k not in ignored} for settings in (then, today))
     )
-    if len(told) > 4:
-        told = [*told[:4], f"and {len(told) - 4} more"]
-    return "; ".join(told) or "the same settings, but other cells"
+    if len(changes) > 4:
+        changes = [*changes[:4], f"and {len(changes) - 4} more"]
+    return "; ".join(changes) or "the same settings, but other cells"
 
 
-def _by_setting(asked: Mapping[str, Any]) -> dict[str, Any]:
+def _by_setting(arguments: Mapping[str, Any]) -> dict[str, Any]:
     """A setting that all samplers share, or list, under its own name."""
-    found = {key: value for key, value in asked.items() if key != "samplers"}
-    samplers = [one for one in asked.get("samplers") or [] if isinstance(one, Mapping)]
-    for name in dict.fromkeys(key for one in samplers for key in one):
-        found[name] = ", ".join(dict.fromkeys(str(one.get(name)) for one in samplers))
-    return found
+    settings = {key: value for key, value in arguments.items() if key != "samplers"}
+    samplers = [
+        sampler for sampler in arguments.get("samplers") or [] if isinstance(sampler, Mapping)
+    ]
+    for name in dict.fromkeys(key for sampler in samplers for key in sampler):
+        settings[name] = ", ".join(dict.fromkeys(str(sampler.get(name)) for sampler in samplers))
+    return settings
 
 
 def _flat(tree: Mapping[str, Any], key: str = "") -> dict[str, Any]:
-    found: dict[str, Any] = {}
+    flat: dict[str, Any] = {}
     for name, value in tree.items():
         nested = isinstance(value, Mapping)
-        found |= _flat(value, f"{key}{name}.") if nested else {f"{key}{name}": value}
-    return found
+        flat |= _flat(value, f"{key}{name}.") if nested else {f"{key}{name}": value}
+    return flat
 
 
 HOW: dict[str, Any] = {"compression": "zstd", "write_page_checksum": True}
@@ -215,14 +217,14 @@ def _fix(path: Path, why: object) -> str:
 
 def check_format(document: Mapping[str, Any], path: Path, fix: str | None = None) -> None:
     """Refuse a document of a newer layout."""
-    made = document.get("format")
-    if type(made) is not int or made < 1:
-        raise damaged(path, f"its format is {made!r}", fix)
-    if made > FORMAT:
+    number = document.get("format")
+    if type(number) is not int or number < 1:
+        raise damaged(path, f"its format is {number!r}", fix)
+    if number > FORMAT:
         raise UserError(
             "This run was made by a newer version of strop.",
             where=path,
-            got=f"format {made} (strop {document.get('strop', 'unknown')})",
+            got=f"format {number} (strop {document.get('strop', 'unknown')})",
             expected=f"format {FORMAT} or lower (this is strop {__version__})",
             fix="pip install --upgrade strop",
         )
@@ -324,19 +326,19 @@ def read_mark(folder: str | os.PathLike[str]) -> Mark | None:
     """What a directory says of itself; None where it says nothing."""
     path = Path(folder) / MARK
     with reading(path):
-        there = path.is_file()
-    if not there:
+        exists = path.is_file()
+    if not exists:
         return None
-    said = read_json(path, "asked", dict)
-    kind, owner, ids = (said.get(key) for key in ("kind", "owner", "cells"))
+    document = read_json(path, "asked", dict)
+    kind, owner, ids = (document.get(key) for key in ("kind", "owner", "cells"))
     if not isinstance(kind, str) or kind not in KINDS:
         raise damaged(path, f"its kind is {kind!r}")
     if not isinstance(owner, str):
         raise damaged(path, "it does not say whose it is")
     if ids is not None:
-        _check_cells(path, said["asked"], ids)
+        _check_cells(path, document["asked"], ids)
         ids = tuple(ids)
-    return Mark(kind, owner, said["asked"], ids, said.get("version"))
+    return Mark(kind, owner, document["asked"], ids, document.get("version"))
 
 
 def _check_cells(path: Path, asked: Mapping[str, Any], ids: Any) -> None:
@@ -371,20 +373,20 @@ class Folder:
 
     def mark(self) -> Mark | None:
         """The mark that is here; refused if it is that of another kind or another study."""
-        found = read_mark(self.path)
-        if found is None:
+        mark = read_mark(self.path)
+        if mark is None:
             return None
-        if found.kind != self.kind:
-            raise self._other(f"{KINDS[found.kind].words}, made by `{found.owner}`")
-        if found.owner != self.owner and not found.holds_cells:
+        if mark.kind != self.kind:
+            raise self._other(f"{KINDS[mark.kind].words}, made by `{mark.owner}`")
+        if mark.owner != self.owner and not mark.holds_cells:
             raise UserError(
                 f"The directory belongs to another {KINDS[self.kind].words}.",
                 where=self.path,
-                got=found.owner,
+                got=mark.owner,
                 expected=self.owner,
                 fix="choose another `out`",
             )
-        return found
+        return mark
 
     def refuse_strangers(self, *, force: bool = False) -> None:
         """Say that this directory cannot be written, as far as can be seen without touching it."""
@@ -409,18 +411,18 @@ class Folder:
         self.refuse_strangers(force=force)  # before a lock file is left in somebody's directory
         with disk(self.path):
             self.path.mkdir(parents=True, exist_ok=True)
-        with locked(self.path, wait=wait) as mine:
-            if not mine:
+        with locked(self.path, wait=wait) as acquired:
+            if not acquired:
                 raise UserError(
                     "Another process is at work in this directory.",
                     where=self.path,
                     fix="wait for it, or choose another `out`",
                 )
-            found = self._look(force)
+            mark = self._look(force)
             with disk(self.path):
                 for leftover in self.path.glob(TEMPORARY + "*"):
                     remove(leftover)
-            yield found
+            yield mark
 
     def join(self, asked: Mapping[str, Any]) -> None:
         """Mark the directory without waiting for who holds it: for shards, which work together."""
@@ -428,8 +430,8 @@ class Folder:
             self.refuse_strangers()
             with disk(self.path):
                 self.path.mkdir(parents=True, exist_ok=True)
-            with locked(self.path, wait=False) as mine:
-                if mine and self._look(False) is None:
+            with locked(self.path, wait=False) as acquired:
+                if acquired and self._look(False) is None:
                     self.write(asked)
             if self.mark() is not None:
                 return
@@ -478,21 +480,21 @@ class Folder:
         return self._other(", ".join(names[:3]) + (", ..." if len(names) > 3 else ""), "files")
 
     def _other(self, got: str, what: str = "something else") -> UserError:
-        mine = KINDS[self.kind]
+        kind = KINDS[self.kind]
         return UserError(
-            f"The output directory holds {what} but no {mine.words}.",
+            f"The output directory holds {what} but no {kind.words}.",
             where=self.path,
             got=got,
-            expected=f"a new or empty directory, or one made by `{mine.command}`",
+            expected=f"a new or empty directory, or one made by `{kind.command}`",
             fix="choose another `out`",
         )
 
     def _look(self, force: bool) -> Mark | None:
         """The mark; None if the directory is new, or is ours and its mark is lost or damaged."""
         with disk(self.path):
-            found = sorted(path.name for path in self.path.iterdir())
+            entries = sorted(path.name for path in self.path.iterdir())
         ours = (LOCK, MARK, TEMPORARY + "*")
-        names = [name for name in found if not _matches(name, ours)]
+        names = [name for name in entries if not _matches(name, ours)]
         try:
             mark = self.mark()
         except Damaged as error:
@@ -516,19 +518,21 @@ class Folder:
 
     def _left(self, names: Sequence[str]) -> bool:
         """Whether something here was made by strop."""
-        made = any(_matches(name, (*self._made, *self.inside)) for name in names)
-        return made or any(self.path.glob(f"*/{MARK}"))
+        recognised = any(_matches(name, (*self._made, *self.inside)) for name in names)
+        return recognised or any(self.path.glob(f"*/{MARK}"))
 
 
 def cell_folders(path: Path) -> list[Path]:
     """The folders of a directory that are named like cells."""
     with reading(path):
-        found = (path / CELLS).glob("*")
-        return sorted(one for one in found if CELL_ID.fullmatch(one.name) and one.is_dir())
+        candidates = (path / CELLS).glob("*")
+        return sorted(
+            folder for folder in candidates if CELL_ID.fullmatch(folder.name) and folder.is_dir()
+        )
 
 
 def _matches(name: str, patterns: Sequence[str]) -> bool:
-    return any(fnmatch(name, one) for one in patterns)
+    return any(fnmatch(name, pattern) for pattern in patterns)
 
 
 def remove(path: Path) -> None:
@@ -537,7 +541,7 @@ def remove(path: Path) -> None:
         if not path.is_dir() or path.is_symlink():
             path.unlink()
             return
-        for inner in sorted(path.iterdir(), key=lambda one: one.name == MARK):
+        for inner in sorted(path.iterdir(), key=lambda entry: entry.name == MARK):
             remove(inner)
         with suppress(OSError):  # somebody wrote something there meanwhile
             path.rmdir()

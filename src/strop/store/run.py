@@ -89,20 +89,20 @@ class Run:
             wanted = dict(zip((cell.id for cell in cells), counts, strict=True))
             ids = list(wanted)
             if grow:
-                known = mark.cells if mark is not None and mark.cells else ()
-                ids = list(dict.fromkeys([*known, *run._here(), *ids]))
+                marked = mark.cells if mark is not None and mark.cells else ()
+                ids = list(dict.fromkeys([*marked, *run._here(), *ids]))
             if mark is None or mark.cells is None:
                 mark = run._rebuilt(folder, ids)
             if mark is not None:
                 run._refuse_others(mark, asked, ids, grow)
             before = {} if mark is None else mark.wanted()
             counts = [max(wanted.get(id_, 0), before.get(id_, 0)) for id_ in ids]
-            said = {**asked, **(mark.asked if mark is not None and grow else {})}
-            said["n"] = max(counts, default=0)
-            said.pop("outputs", None)
+            recorded = {**asked, **(mark.asked if mark is not None and grow else {})}
+            recorded["n"] = max(counts, default=0)
+            recorded.pop("outputs", None)
             if len(set(counts)) > 1:
-                said["outputs"] = counts
-            folder.write(said, ids)
+                recorded["outputs"] = counts
+            folder.write(recorded, ids)
             for cell in cells:
                 Cell(run.path / CELLS / cell.id, cell)._prepare()
         return run
@@ -138,8 +138,8 @@ class Run:
     @property
     def mark(self) -> Mark | None:
         """What the directory says of itself, if it says that it holds cells."""
-        found = read_mark(self.path)
-        return found if found is not None and found.holds_cells else None
+        mark = read_mark(self.path)
+        return mark if mark is not None and mark.holds_cells else None
 
     @property
     def asked(self) -> dict[str, Any]:
@@ -178,8 +178,8 @@ class Run:
         """The entropy guard that was kept here, if one was."""
         path = self.path / GUARD
         with reading(path):
-            there = path.is_file()
-        return read_json(path, "source", str) if there else None
+            exists = path.is_file()
+        return read_json(path, "source", str) if exists else None
 
     def keep_guard(self, guard: Mapping[str, Any]) -> None:
         """Keep the guard that this run's cells are held against, for whoever reads it later."""
@@ -200,22 +200,22 @@ class Run:
         cells = cell_folders(self.path)
         with ExitStack() as held, disk(self.path):
             for cell in cells:
-                for place in (cell, cell / SCORES):
-                    if place.is_dir():
-                        held.enter_context(locked(place))
+                for folder_path in (cell, cell / SCORES):
+                    if folder_path.is_dir():
+                        held.enter_context(locked(folder_path))
             for cell in cells:
-                made = [cell / name for name in (SPEC, OUTPUTS, COST, "calls.jsonl")]
-                made += [*cell.rglob(TEMPORARY + "*")]
-                made += [*(cell / PARTS).glob("*.parquet"), *(cell / SCORES).glob("*.parquet")]
-                made += cell.glob(CLAIM + "*")
-                for file in [*made, cell / SCORES / LOCK, cell / LOCK]:
+                files = [cell / name for name in (SPEC, OUTPUTS, COST, "calls.jsonl")]
+                files += [*cell.rglob(TEMPORARY + "*")]
+                files += [*(cell / PARTS).glob("*.parquet"), *(cell / SCORES).glob("*.parquet")]
+                files += cell.glob(CLAIM + "*")
+                for file in [*files, cell / SCORES / LOCK, cell / LOCK]:
                     file.unlink(missing_ok=True)
-                for place in (cell / PARTS, cell / SCORES, cell):
-                    _remove_if_empty(place)
+                for folder_path in (cell / PARTS, cell / SCORES, cell):
+                    _remove_if_empty(folder_path)
             _remove_if_empty(self.path / CELLS)
-            for kept in (self.path / PROMPTS).glob("*.json"):
-                if CELL_ID.fullmatch(kept.stem):
-                    kept.unlink()
+            for stored in (self.path / PROMPTS).glob("*.json"):
+                if CELL_ID.fullmatch(stored.stem):
+                    stored.unlink()
             _remove_if_empty(self.path / PROMPTS)
         folder.clear()
 
@@ -229,15 +229,15 @@ class Run:
         Cells describe themselves, so the command that made them can mark them again: it must have
         asked for the outputs that they hold. None where there are no cells.
         """
-        here = self._here()
-        if not here:
+        present = self._here()
+        if not present:
             return None
-        if not set(here) <= set(ids):
+        if not set(present) <= set(ids):
             raise folder.unmarked()
-        cells = {id_: Cell.open(self.path / CELLS / id_) for id_ in here}
+        cells = {id_: Cell.open(self.path / CELLS / id_) for id_ in present}
         held = {id_: cell.indices() for id_, cell in cells.items()}
         asked = {
-            "weights": cells[here[0]].spec.generator.checkpoint.model_dump(mode="json"),
+            "weights": cells[present[0]].spec.generator.checkpoint.model_dump(mode="json"),
             "outputs": [1 + max(held.get(id_, ()), default=-1) for id_ in ids],
         }
         return Mark(folder.kind, folder.owner, asked, tuple(ids))
@@ -361,8 +361,8 @@ def study_result(folder: Path) -> dict[str, Any] | None:
     """What a study left in its directory; None if it has not come to an end."""
     path = folder / RESULT
     with reading(path):
-        there = path.is_file()
-    return read_json(path, "study", str) if there else None
+        exists = path.is_file()
+    return read_json(path, "study", str) if exists else None
 
 
 def _read(path: Path) -> pa.Table | None:

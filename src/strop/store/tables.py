@@ -68,11 +68,11 @@ def keep_prompts(
     """Keep prompts in a run directory; what is there already, with its names, stays."""
     path = _path(run, canvases.spec)
     with disk(path):
-        there = path.exists()
-    if not there:
+        exists = path.exists()
+    if not exists:
         rows = [
-            {"id": one.id, "ids": one.given, "pieces": texts, "reference": one.reference}
-            for one, texts in zip(canvases.prompts, pieces, strict=True)
+            {"id": prompt.id, "ids": prompt.given, "pieces": texts, "reference": prompt.reference}
+            for prompt, texts in zip(canvases.prompts, pieces, strict=True)
         ]
         with disk(path):
             path.parent.mkdir(exist_ok=True)
@@ -88,15 +88,15 @@ def read_prompts(run: Path, spec: PromptSpec) -> KeptPrompts:
     try:
         rows = read_json(path, "prompts", list)["prompts"]
         prompts = tuple(Canvas(row["id"], tuple(row["ids"]), row["reference"]) for row in rows)
-        kept = KeptPrompts(Canvases(prompts), [row["pieces"] for row in rows])
-        same = kept.canvases.spec == spec
+        stored = KeptPrompts(Canvases(prompts), [row["pieces"] for row in rows])
+        same = stored.canvases.spec == spec
     except UserError:
         raise
     except (KeyError, TypeError, ValueError) as error:
         raise damaged(path, error) from None
     if not same:
         raise damaged(path, "its prompts are not those of the cells")
-    return kept
+    return stored
 
 
 def _path(run: Path, spec: PromptSpec) -> Path:
@@ -144,7 +144,7 @@ def output_table(rows: list[Output], spec: CellSpec) -> pa.Table:
             pa.list_(pa.struct([*((n, pa.int32()) for n in INTEGERS), (CHANCE, pa.float32())])),
         ),
     }
-    columns |= {name: pa.array(found, pa.int64()) for name, found in counted(rows, spec).items()}
+    columns |= {name: pa.array(counts, pa.int64()) for name, counts in counted(rows, spec).items()}
     if spec.generator.prompts is not None:
         columns[PROMPT] = pa.array([row.prompt for row in rows], pa.string())
     if spec.generator.prompts is not None or spec.generator.checkpoint.family == "served":
@@ -166,35 +166,38 @@ def token_ids(table: pa.Table, spec: CellSpec) -> NDArray[np.int64]:
     return ids
 
 
-def same_outputs(ours: pa.Table, theirs: pa.Table, spec: CellSpec) -> NDArray[np.bool_]:
+def same_outputs(left: pa.Table, right: pa.Table, spec: CellSpec) -> NDArray[np.bool_]:
     """Row by row, whether two tables tell the same of an output, as far as both know it.
 
     Equal seeds give equal outputs; only seconds may differ, and a text that one could not write.
     """
-    same = np.ones(ours.num_rows, bool)
-    known = [name for name in (*COMPARED, TOKENS) if name in ours.column_names]
-    for name in known:
+    same = np.ones(left.num_rows, bool)
+    names = [name for name in (*COMPARED, TOKENS) if name in left.column_names]
+    for name in names:
         if name == "ids":
-            same &= (token_ids(ours, spec) == token_ids(theirs, spec)).all(1)
+            same &= (token_ids(left, spec) == token_ids(right, spec)).all(1)
             continue
-        pairs = zip(ours[name].to_pylist(), theirs[name].to_pylist(), strict=True)
+        pairs = zip(left[name].to_pylist(), right[name].to_pylist(), strict=True)
         same &= np.array([None in pair or pair[0] == pair[1] for pair in pairs], bool)
     return same
 
 
 def lists(column: pa.ChunkedArray) -> list[np.ndarray]:
     """Lists of numbers as arrays, without a Python object for every number; empty where null."""
-    found: list[np.ndarray] = []
+    arrays: list[np.ndarray] = []
     for chunk in column.chunks:
         values, ends = chunk.values.to_numpy(zero_copy_only=False), chunk.offsets.to_numpy()
-        found += [values[start:stop] for start, stop in pairwise(ends)]
-    return found
+        arrays += [values[start:stop] for start, stop in pairwise(ends)]
+    return arrays
 
 
 def chances(column: pa.ChunkedArray) -> list[np.ndarray | None]:
     """How likely tokens were, output by output; None where it is not known."""
-    known = column.is_valid().to_pylist()
-    return [one if there else None for one, there in zip(lists(column), known, strict=True)]
+    present = column.is_valid().to_pylist()
+    return [
+        numbers if is_there else None
+        for numbers, is_there in zip(lists(column), present, strict=True)
+    ]
 
 
 def replaced(column: pa.ChunkedArray) -> list[NDArray[np.void] | None]:
@@ -202,7 +205,7 @@ def replaced(column: pa.ChunkedArray) -> list[NDArray[np.void] | None]:
     rows = column.to_pylist()
     names = EARLIER.names or ()
     return [
-        None if row is None else np.array([tuple(one[n] for n in names) for one in row], EARLIER)
+        None if row is None else np.array([tuple(step[n] for n in names) for step in row], EARLIER)
         for row in rows
     ]
 
@@ -217,17 +220,17 @@ def write_stream(path: Path, schema: pa.Schema, tables: Iterable[pa.Table]) -> N
     import pyarrow.parquet as pq
 
     with replacing(path) as file, pq.ParquetWriter(file, schema, **HOW) as writer:
-        for one in tables:
-            writer.write_table(one)
+        for table in tables:
+            writer.write_table(table)
 
 
 def read_parquet(path: Path, schema: pa.Schema, columns: list[str] | None) -> pa.Table:
     """The rows of one file, or a message if they are not rows of this cell."""
     import pyarrow as pa
 
-    wanted = pa.schema([schema.field(name) for name in columns or schema.names], schema.metadata)
-    found = list(read_batches(path, schema, columns, ROWS))
-    return pa.concat_tables(found) if found else wanted.empty_table()
+    empty = pa.schema([schema.field(name) for name in columns or schema.names], schema.metadata)
+    batches = list(read_batches(path, schema, columns, ROWS))
+    return pa.concat_tables(batches) if batches else empty.empty_table()
 
 
 def read_batches(
@@ -236,24 +239,24 @@ def read_batches(
     """As `read_parquet`, up to `rows` at a time; groups of rows up to an index are passed over."""
     import pyarrow as pa
 
-    wanted = pa.schema([schema.field(name) for name in columns or schema.names])
+    target = pa.schema([schema.field(name) for name in columns or schema.names])
     with reading(path), path.open("rb") as content:
         try:
             file = parquet_file(content, buffer_size=BUFFER, pre_buffer=False)
-            found = file.schema_arrow
-            late = [name for name in (CHANCE, BEFORE) if name not in found.names]
-            there = [name for name in schema.names if name not in late]
-            if found.names != there or found.metadata != schema.metadata:
+            stored = file.schema_arrow
+            late = [name for name in (CHANCE, BEFORE) if name not in stored.names]
+            expected = [name for name in schema.names if name not in late]
+            if stored.names != expected or stored.metadata != schema.metadata:
                 raise damaged(path, "it is not a table of this cell")
             groups = _beyond(file, after)
-            names = [name for name in wanted.names if name not in late]
+            names = [name for name in target.names if name not in late]
             for batch in file.iter_batches(rows, groups, names, use_threads=False):
                 table = pa.Table.from_batches([batch])
-                for name in set(late) & set(wanted.names):
-                    table = table.append_column(name, pa.nulls(len(table), wanted.field(name).type))
-                table = table.select(wanted.names).cast(wanted)
+                for name in set(late) & set(target.names):
+                    table = table.append_column(name, pa.nulls(len(table), target.field(name).type))
+                table = table.select(target.names).cast(target)
                 table.validate(full=True)
-                if any(table[n].null_count for n in wanted.names if n not in MAY_BE_NULL):
+                if any(table[n].null_count for n in target.names if n not in MAY_BE_NULL):
                     raise damaged(path, "it has empty entries")
                 _check_ids(path, table, schema)
                 yield table
@@ -265,12 +268,14 @@ def read_batches(
 
 def _beyond(file: pq.ParquetFile, after: int) -> list[int]:
     """The groups of rows that may hold an index beyond `after`, by what the file says of them."""
-    place, groups = file.schema_arrow.get_field_index("index"), range(file.num_row_groups)
-    if after < 0 or place < 0:
+    column, groups = file.schema_arrow.get_field_index("index"), range(file.num_row_groups)
+    if after < 0 or column < 0:
         return list(groups)
     # Columns before the index hold one leaf each, or the file is read whole.
-    said = [file.metadata.row_group(group).column(place) for group in groups]
-    last = [one.statistics.max if one.path_in_schema == "index" else None for one in said]
+    index_columns = [file.metadata.row_group(group).column(column) for group in groups]
+    last = [
+        chunk.statistics.max if chunk.path_in_schema == "index" else None for chunk in index_columns
+    ]
     return [group for group, most in zip(groups, last, strict=True) if most is None or most > after]
 
 
@@ -326,13 +331,13 @@ class ScoreTable:
 
 def read_scores(folder: Path, cell: CellSpec) -> dict[str, ScoreTable]:
     """Every metric in the folder by its id."""
-    found = {}
+    tables = {}
     for path in sorted(folder.glob("*.parquet")):
         if METRIC_ID.fullmatch(path.stem):
             table = _read(path, cell)
             if table is not None:  # else it was removed a moment ago
-                found[path.stem] = table
-    return found
+                tables[path.stem] = table
+    return tables
 
 
 def read_score(folder: Path, cell: CellSpec, metric: MetricSpec) -> ScoreTable | None:
@@ -364,10 +369,10 @@ def add_words(
     with disk(folder):
         folder.mkdir(exist_ok=True)
     with locked(folder):
-        known = {**read_words(folder, metric), **words}
-        lines = [{"index": index, "said": known[index]} for index in sorted(known)]
-        told = "".join(json.dumps(line) + "\n" for line in lines)
-        write(folder / f"{metric.id}.jsonl", told.encode())
+        merged = {**read_words(folder, metric), **words}
+        lines = [{"index": index, "said": merged[index]} for index in sorted(merged)]
+        text = "".join(json.dumps(line) + "\n" for line in lines)
+        write(folder / f"{metric.id}.jsonl", text.encode())
 
 
 def read_words(folder: Path, metric: MetricSpec) -> dict[int, dict[str, dict[str, str]]]:
@@ -378,8 +383,8 @@ def read_words(folder: Path, metric: MetricSpec) -> dict[int, dict[str, dict[str
             lines = [json.loads(line) for line in path.read_bytes().splitlines()]
         return {
             int(line["index"]): {
-                str(name): {str(kind): str(text) for kind, text in said.items()}
-                for name, said in line["said"].items()
+                str(name): {str(kind): str(text) for kind, text in by_kind.items()}
+                for name, by_kind in line["said"].items()
             }
             for line in lines
         }
@@ -471,12 +476,12 @@ def _read(path: Path, cell: CellSpec) -> ScoreTable | None:
 def _metric(path: Path, cell: CellSpec, metadata: Mapping[bytes, bytes]) -> MetricSpec:
     """The metric that the file says it holds, if it is the one that the file is named after."""
     try:
-        made, said = int(metadata[b"strop.format"]), json.loads(metadata[b"strop.metric"])
+        layout, fields = int(metadata[b"strop.format"]), json.loads(metadata[b"strop.metric"])
     except (KeyError, ValueError):
         raise damaged(path, "it does not say which metric it holds") from None
-    check_format({"format": made}, path)
+    check_format({"format": layout}, path)
     try:
-        metric = MetricSpec(**said)
+        metric = MetricSpec(**fields)
     except (UserError, TypeError) as error:
         raise damaged(path, error) from None
     if metric.id != path.stem or metadata.get(b"strop.cell") != cell.canonical().encode():

@@ -36,8 +36,8 @@ class Surprise:
     detail: str
 
     def __str__(self) -> str:
-        told = f"{self.item} ({self.kind}, filter {self.filter}): {self.outcome}"
-        return f"{told}, {self.detail}" if self.detail else told
+        words = f"{self.item} ({self.kind}, filter {self.filter}): {self.outcome}"
+        return f"{words}, {self.detail}" if self.detail else words
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ class TaskCheck:
             "task": self.task,
             "reference": {"items": self.references, "passed": self.references_passed},
             "wrong": {"items": self.wrong, "passed": self.wrong_passed},
-            "surprises": [vars(one) for one in self.surprises],
+            "surprises": [vars(surprise) for surprise in self.surprises],
             "sandbox": self.sandbox,
         }
 
@@ -76,7 +76,7 @@ class TaskCheck:
         if self.surprises:
             raise CheckFailed(
                 f"The task {self.task!r} does not hold: {self.line}.",
-                got="; ".join(str(one) for one in self.surprises[:5]),
+                got="; ".join(str(surprise) for surprise in self.surprises[:5]),
                 expected="all references pass, and nothing else does",
             )
 
@@ -92,15 +92,15 @@ def check_task(
     progress.start(None, len(jobs), 0, f"checking {task.name}")
     passed, surprises = {REFERENCE: 0, "wrong": 0}, []
     responses = [(item, response) for item, _, response in jobs]
-    for place, graded in grade_all(task, responses, box):
-        kind = jobs[place][1]
+    for job, graded in grade_all(task, responses, box):
+        kind = jobs[job][1]
         right = kind == REFERENCE
         verdicts = graded.verdicts
         odd = [name for name in verdicts if graded.passed(name) != right]
         # Right is what passes by every filter; a wrong answer must not pass by any.
         passed[REFERENCE if right else "wrong"] += bool(odd) != right
         surprises += [
-            (place, Surprise(graded.item, kind, n, verdicts[n].outcome, verdicts[n].detail))
+            (job, Surprise(graded.item, kind, n, verdicts[n].outcome, verdicts[n].detail))
             for n in odd
         ]
         progress.advance(1, 0)
@@ -111,7 +111,7 @@ def check_task(
         passed[REFERENCE],
         len(jobs) - references,
         passed["wrong"],
-        tuple(one for _, one in sorted(surprises, key=lambda pair: pair[0])),
+        tuple(surprise for _, surprise in sorted(surprises, key=lambda pair: pair[0])),
         box.level if task.sandboxed and box is not None else None,
     )
 
@@ -120,8 +120,8 @@ def _jobs(task: Task, limit: int | None) -> list[tuple[Item, str, str]]:
     """Item, kind and response of everything that is sent."""
     everything = task.all_items()
     jobs = []
-    for place, item in enumerate(everything[:limit]):
-        other = everything[(place + 1) % len(everything)]
+    for position, item in enumerate(everything[:limit]):
+        other = everything[(position + 1) % len(everything)]
         jobs.append((item, REFERENCE, item.reference))
         wrong = resolve(task.wrong)(item, other)
         jobs += [(item, kind, response) for kind, response in wrong.items()]
@@ -170,14 +170,14 @@ def _found(task: Task, item: Item, response: str) -> dict[str, Found]:
     if response.strip():
         return task.find(item, response)
     nothing = Found(None, Verdict("empty", "the response is empty"))
-    return dict.fromkeys((one.name for one in task.filters), nothing)
+    return dict.fromkeys((rule.name for rule in task.filters), nothing)
 
 
 def _judged(
-    task: Task, item: Item, response: str, found: Mapping[str, Found], box: Box | None
+    task: Task, item: Item, response: str, by_filter: Mapping[str, Found], box: Box | None
 ) -> Graded:
-    answers = {name: one.answer for name, one in found.items()}
-    verdicts = {name: task.judge(item, one, box) for name, one in found.items()}
+    answers = {name: answer.answer for name, answer in by_filter.items()}
+    verdicts = {name: task.judge(item, answer, box) for name, answer in by_filter.items()}
     return Graded(item.id, response, answers, verdicts)
 
 
@@ -186,7 +186,7 @@ def ready(task: Task, *, unsafe_run: bool = False) -> Box | None:
 
     For whoever is about to draw responses: hours later is too late.
     """
-    for reference in (task.check, *(one.extract for one in task.filters)):
+    for reference in (task.check, *(rule.extract for rule in task.filters)):
         try:
             resolve(reference)
         except (ImportError, AttributeError, ValueError) as error:
@@ -211,17 +211,17 @@ def grade_all(
     What a task does itself runs in the thread that calls, where it can be ended.
     """
     if not task.sandboxed:
-        for place, (item, response) in enumerate(responses):
-            yield place, grade(task, item, response, box)
+        for position, (item, response) in enumerate(responses):
+            yield position, grade(task, item, response, box)
         return
     _refuse_open(task, box)
     with ThreadPoolExecutor(workers or os.cpu_count() or 1) as pool:
         try:
-            places = {
-                pool.submit(_judged, task, item, text, _found(task, item, text), box): place
-                for place, (item, text) in enumerate(responses)
+            positions = {
+                pool.submit(_judged, task, item, text, _found(task, item, text), box): position
+                for position, (item, text) in enumerate(responses)
             }
-            for done in as_completed(places):
-                yield places[done], done.result()
+            for done in as_completed(positions):
+                yield positions[done], done.result()
         finally:  # whoever stops listening must not wait for all the others
             pool.shutdown(wait=False, cancel_futures=True)

@@ -40,14 +40,14 @@ def _question(row: Mapping[str, str]) -> str:
 
 def strict(item: Item, response: str) -> str | None:  # noqa: ARG001 (every filter is given both)
     """The number after the first `####`."""
-    found = STRICT.search(response)
-    return found[1].strip() if found else None
+    match = STRICT.search(response)
+    return match[1].strip() if match else None
 
 
 def flexible(item: Item, response: str) -> str | None:  # noqa: ARG001
     """The last number, whatever it stands for."""
-    found = FLEXIBLE.findall(response)
-    return next(part for part in found[-1] if part).strip() if found else None
+    matches = FLEXIBLE.findall(response)
+    return next(part for part in matches[-1] if part).strip() if matches else None
 
 
 def check(item: Item, answer: str, box: Box | None) -> Verdict:  # noqa: ARG001

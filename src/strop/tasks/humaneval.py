@@ -48,11 +48,11 @@ def sanitize(text: str, prompt: str, entry_point: str) -> str | None:
         imports, defined = _definitions(tree)
         if entry_point not in defined:
             return None
-        own_imports, own = _definitions(_parsed(prompt) or [])
-        everything = {**own, **defined}
-        kept = _reachable(entry_point, everything) | set(own)
+        own_imports, given_names = _definitions(_parsed(prompt) or [])
+        everything = {**given_names, **defined}
+        used = _reachable(entry_point, everything) | set(given_names)
         body = _unique([*own_imports, *imports])
-        body += [piece for name, piece in everything.items() if name in kept]
+        body += [piece for name, piece in everything.items() if name in used]
         return "\n".join(piece.text for piece in body)
     except (RecursionError, MemoryError):  # of a text that only pretends to be a program
         return None
@@ -127,13 +127,13 @@ def _define(defined: Names, name: str, piece: Piece) -> None:
 
 def _reachable(start: str, defined: Names) -> set[str]:
     """The names that a definition uses, and those that they use."""
-    found, open_names = {start}, [start]
+    names, open_names = {start}, [start]
     while open_names:
-        for one in ast.walk(defined[open_names.pop()].node):
-            if isinstance(one, ast.Name) and one.id in defined and one.id not in found:
-                found.add(one.id)
-                open_names.append(one.id)
-    return found
+        for node in ast.walk(defined[open_names.pop()].node):
+            if isinstance(node, ast.Name) and node.id in defined and node.id not in names:
+                names.add(node.id)
+                open_names.append(node.id)
+    return names
 
 
 def _unique(pieces: Iterable[Piece]) -> list[Piece]:
@@ -141,7 +141,9 @@ def _unique(pieces: Iterable[Piece]) -> list[Piece]:
     seen: dict[str, Piece] = {}
     for piece in pieces:
         seen.setdefault(ast.dump(piece.node), piece)
-    return sorted(seen.values(), key=lambda one: getattr(one.node, "module", "") != "__future__")
+    return sorted(
+        seen.values(), key=lambda piece: getattr(piece.node, "module", "") != "__future__"
+    )
 
 
 PRINTS = """\
@@ -218,8 +220,8 @@ def items() -> Sequence[Item]:
 
 def program(item: Item, response: str) -> str | None:
     """The complete program of a response: what is fenced, or what stands before a fence."""
-    _, opened, rest = response.partition(OPENING)
-    code = (rest if opened else response).partition(FENCE)[0]
+    _, opened, fenced = response.partition(OPENING)
+    code = (fenced if opened else response).partition(FENCE)[0]
     return sanitize(item.question + "\n" + code, item.question, item.case["entry_point"])
 
 

@@ -51,7 +51,7 @@ from strop.stats.resample import (
     sign_test,
 )
 from strop.store import KINDS, Cell, Folder, Run, read_mark
-from strop.store.folder import MARK, RESULT, TABLE, Damaged, damaged, remove, told_apart
+from strop.store.folder import MARK, RESULT, TABLE, Damaged, damaged, remove, setting_changes
 from strop.tasks import TASKS, Item, Task
 from strop.tasks.task import OUTCOMES
 
@@ -115,16 +115,18 @@ class SeedGrades:
         """Responses, answers and verdicts, in the order of the problems."""
         table, items = self.cell.table(), self.task.all_items()
         texts = dict(zip(table["index"].to_pylist(), table["text"].to_pylist(), strict=True))
-        by_filter = {one.name: self.outcomes(one.name) for one in self.task.filters}
+        by_filter = {rule.name: self.outcomes(rule.name) for rule in self.task.filters}
         words = {} if self.metric is None else self.cell.words(self.metric)
-        found = []
-        for place, number in enumerate(self.index.tolist()):
+        responses = []
+        for row, number in enumerate(self.index.tolist()):
             item, response = items[number], self.entrant.cut(texts[number])
             answers = self.task.answers(item, response)
-            outcomes = {name: told[place] for name, told in by_filter.items()}
-            said = words.get(number, {})
-            found.append(Answered(item, self.task.cut(response), answers, outcomes, said))
-        return found
+            outcomes = {name: verdicts[row] for name, verdicts in by_filter.items()}
+            words_of_item = words.get(number, {})
+            responses.append(
+                Answered(item, self.task.cut(response), answers, outcomes, words_of_item)
+            )
+        return responses
 
 
 @dataclass(frozen=True, eq=False)
@@ -149,34 +151,36 @@ class TaskSetting:
     @property
     def seeds(self) -> tuple[int, ...]:
         """Those that were drawn."""
-        return tuple(one.seed for one in self.grades)
+        return tuple(grades.seed for grades in self.grades)
 
     @cached_property
     def index(self) -> NDArray[np.int64]:
         """The problems that were graded under every seed."""
-        found = self.grades[0].index
-        for one in self.grades[1:]:
-            found = np.intersect1d(found, one.index)
-        return found
+        common = self.grades[0].index
+        for grades in self.grades[1:]:
+            common = np.intersect1d(common, grades.index)
+        return common
 
     @property
     def ungraded(self) -> int:
         """Responses without a verdict, over all seeds."""
-        return sum(one.ungraded for one in self.grades)
+        return sum(grades.ungraded for grades in self.grades)
 
     def answered(self, seed: int = 0) -> list[Answered]:
         """Responses, answers and verdicts of one seed."""
-        for one in self.grades:
-            if one.seed == seed:
-                return one.answered()
+        for grades in self.grades:
+            if grades.seed == seed:
+                return grades.answered()
         raise UserError(
             "This seed was not drawn.", where=self.label, got=seed, expected=str(self.seeds)
         )
 
     def _table(self, name: str) -> Floats:
         """A column for the common problems [seeds, problems]."""
-        asked = [(one.columns[name], np.isin(one.index, self.index)) for one in self.grades]
-        return np.stack([np.asarray(column, float)[rows] for column, rows in asked])
+        tables = [
+            (grades.columns[name], np.isin(grades.index, self.index)) for grades in self.grades
+        ]
+        return np.stack([np.asarray(column, float)[rows] for column, rows in tables])
 
     def by_problem(self, name: str) -> Floats:
         """Per problem, the share of the seeds whose answer is right by a filter."""
@@ -202,13 +206,17 @@ class TaskSetting:
                 fix="draw more seeds",
             )
         right = self._table(f"{PASSED}{name}").sum(0)
-        found = pass_at(right, seeds, k)
-        return share_interval(found) if k == 1 == seeds else jackknife(mean(found, span=SHARE))
+        chances = pass_at(right, seeds, k)
+        return share_interval(chances) if k == 1 == seeds else jackknife(mean(chances, span=SHARE))
 
     def standard_error(self, name: str) -> float | None:
         """Of the mean over seeds, the problems held fixed; None with a single seed."""
-        found = self.by_seed(name)
-        return float(found.std(ddof=1) / np.sqrt(len(found))) if len(found) > 1 else None
+        accuracies = self.by_seed(name)
+        return (
+            float(accuracies.std(ddof=1) / np.sqrt(len(accuracies)))
+            if len(accuracies) > 1
+            else None
+        )
 
     def counts(self, name: str) -> Counter[str]:
         """How often the check said what, over problems and seeds."""
@@ -255,24 +263,26 @@ class Results:
     @classmethod
     def of(cls, task_run: TaskRun) -> Results:
         """Read what is graded."""
-        found: list[TaskSetting] = []
+        settings: list[TaskSetting] = []
         for entrant in task_run.entrants:
-            mine: dict[str, dict[int, SeedGrades]] = {}
+            by_generator: dict[str, dict[int, SeedGrades]] = {}
             for cell in task_run.cells(entrant.label):
-                one = grades_of(task_run, entrant, cell)
-                if one is None:
+                graded = grades_of(task_run, entrant, cell)
+                if graded is None:
                     continue
-                seeds = mine.setdefault(cell.spec.generator.canonical(), {})
+                seeds = by_generator.setdefault(cell.spec.generator.canonical(), {})
                 # Dense cells of other batches have the same setting: the longest one counts.
-                if one.seed not in seeds or len(seeds[one.seed].index) < len(one.index):
-                    seeds[one.seed] = one
-            for seeds in mine.values():
+                if graded.seed not in seeds or len(seeds[graded.seed].index) < len(graded.index):
+                    seeds[graded.seed] = graded
+            for seeds in by_generator.values():
                 grades = tuple(seeds[seed] for seed in sorted(seeds))
-                found.append(TaskSetting(entrant, grades[0].cell.spec.generator.sampler, grades))
-        places = {one.label: place for place, one in enumerate(task_run.entrants)}
-        found = [one for one in found if len(one.index)]
-        found.sort(key=lambda one: (places[one.label], _kind(one), one.temperature))
-        return cls(task_run, tuple(found))
+                settings.append(TaskSetting(entrant, grades[0].cell.spec.generator.sampler, grades))
+        positions = {entrant.label: position for position, entrant in enumerate(task_run.entrants)}
+        settings = [setting for setting in settings if len(setting.index)]
+        settings.sort(
+            key=lambda setting: (positions[setting.label], _kind(setting), setting.temperature)
+        )
+        return cls(task_run, tuple(settings))
 
     @property
     def task(self) -> Task:
@@ -287,34 +297,34 @@ class Results:
     @property
     def filters(self) -> tuple[str, ...]:
         """Ways to find the answer, the one to compare by first."""
-        return tuple(one.name for one in self.task.filters)
+        return tuple(rule.name for rule in self.task.filters)
 
     @property
     def labels(self) -> tuple[str, ...]:
         """The checkpoints."""
-        return tuple(dict.fromkeys(one.label for one in self.settings))
+        return tuple(dict.fromkeys(setting.label for setting in self.settings))
 
     def of_label(self, label: str) -> list[TaskSetting]:
         """The settings of one checkpoint."""
-        found = [one for one in self.settings if one.label == label]
-        if not found:
+        of_checkpoint = [setting for setting in self.settings if setting.label == label]
+        if not of_checkpoint:
             raise UserError(
                 f"The task run has no graded responses of {label!r}.",
                 where=self.run.path,
                 expected="one of " + ", ".join(self.labels),
             )
-        return found
+        return of_checkpoint
 
     def greedy(self, label: str) -> TaskSetting:
         """A checkpoint's setting at temperature 0; of several samplers the first."""
-        found = [one for one in self.of_label(label) if one.temperature == 0]
-        if not found:
+        at_zero = [setting for setting in self.of_label(label) if setting.temperature == 0]
+        if not at_zero:
             raise UserError(
                 f"The task run has no greedy responses of {label!r}.",
                 where=self.run.path,
                 fix="add them: run the task at temperature 0, too",
             )
-        return found[0]
+        return at_zero[0]
 
 
 def results(run: str | os.PathLike[str]) -> Results:
@@ -322,37 +332,37 @@ def results(run: str | os.PathLike[str]) -> Results:
     return Results.of(TaskRun.open(run))
 
 
-def paired(one: TaskSetting, other: TaskSetting, name: str) -> Interval | None:
+def paired(first: TaskSetting, second: TaskSetting, name: str) -> Interval | None:
     """Accuracy of `one` minus that of `other` over the problems that both have answered.
 
     The interval resamples problems, each with all its responses on both sides.
     """
-    sides = _common(one, other, name)
+    sides = _common(first, second, name)
     return Resampled(sides, seed=SEED).interval(0, minus=1) if len(sides[0]) else None
 
 
-def paired_p(one: TaskSetting, other: TaskSetting, name: str) -> float | None:
+def paired_p(first: TaskSetting, second: TaskSetting, name: str) -> float | None:
     """The exact p of no difference over the problems that both have answered.
 
     With a seed each it is McNemar's test; with several, the sign test over problems.
     """
-    sides = _common(one, other, name)
+    sides = _common(first, second, name)
     return sign_test(sides[0] - sides[1]) if len(sides[0]) else None
 
 
-def _common(one: TaskSetting, other: TaskSetting, name: str) -> dict[Hashable, Floats]:
+def _common(first: TaskSetting, second: TaskSetting, name: str) -> dict[Hashable, Floats]:
     """Shares of right answers of both, by problem."""
-    common = np.intersect1d(one.index, other.index)
+    common = np.intersect1d(first.index, second.index)
     return {
         side: setting.by_problem(name)[np.isin(setting.index, common)]
-        for side, setting in enumerate((one, other))
+        for side, setting in enumerate((first, second))
     }
 
 
 def ungraded(task_run: TaskRun, entrant: Entrant, cell: Cell) -> int:
     """How many responses of a cell have no verdict."""
-    found = grades_of(task_run, entrant, cell)
-    return len(cell.indices()) if found is None else found.ungraded
+    graded = grades_of(task_run, entrant, cell)
+    return len(cell.indices()) if graded is None else graded.ungraded
 
 
 def grades_of(task_run: TaskRun, entrant: Entrant, cell: Cell) -> SeedGrades | None:
@@ -377,8 +387,8 @@ def grades_of(task_run: TaskRun, entrant: Entrant, cell: Cell) -> SeedGrades | N
         assert cost is not None  # every output has one
         columns[record.name] = cost.columns[record.name][np.isin(cost.index, chosen.index)]
     missing = row.outputs - len(chosen.index)
-    told = chosen.index, columns, missing, chosen.metric, _walled(chosen)
-    return SeedGrades(task_run.task, entrant, cell, *told)
+    verdict = chosen.index, columns, missing, chosen.metric, _walled(chosen)
+    return SeedGrades(task_run.task, entrant, cell, *verdict)
 
 
 def _walled(part: PartialScore) -> bool:
@@ -470,19 +480,19 @@ class TaskRun:
                 expected=f"a directory whose {MARK} says that it is one",
                 fix="strop task run TASK CHECKPOINT -o RUN",
             )
-        place = Path(path) / MARK
+        mark_path = Path(path) / MARK
         try:
             entrants = tuple(map(Entrant.read, mark.asked["checkpoints"]))
-            made, length = str(mark.asked["fingerprint"]), int(mark.asked["length"])
-            named = str(mark.asked["task"])
+            fingerprint, length = str(mark.asked["fingerprint"]), int(mark.asked["length"])
+            task_name = str(mark.asked["task"])
         except (KeyError, TypeError, ValueError, UserError) as error:
-            raise damaged(place, error, "start the task run anew with `force`") from None
-        task = TASKS.find(named, where=str(place))
-        if made != task.fingerprint:
+            raise damaged(mark_path, error, "start the task run anew with `force`") from None
+        task = TASKS.find(task_name, where=str(mark_path))
+        if fingerprint != task.fingerprint:
             raise UserError(
                 f"The task {task.name!r} has changed since this run was made.",
-                where=place,
-                got=f"fingerprint {made} there, {task.fingerprint} now",
+                where=mark_path,
+                got=f"fingerprint {fingerprint} there, {task.fingerprint} now",
                 expected="the same problems, filters and rules",
                 fix="choose another `out`, or start this one anew with `force`",
             )
@@ -500,21 +510,23 @@ class TaskRun:
         """Take a checkpoint in, under a label of its own; one that is in keeps its label."""
         with locked(self.path):
             task_run = TaskRun.open(self.path)
-            for one in task_run.entrants:
-                if one.checkpoint == new.checkpoint:
-                    if replace(new, label=one.label, source=one.source) != one:
-                        raise _put_otherwise(self.path, one, new)
-                    return task_run, one
-            taken = {one.label for one in task_run.entrants}
+            for entrant in task_run.entrants:
+                if entrant.checkpoint == new.checkpoint:
+                    if replace(new, label=entrant.label, source=entrant.source) != entrant:
+                        raise _other_settings(self.path, entrant, new)
+                    return task_run, entrant
+            taken = {entrant.label for entrant in task_run.entrants}
             names = (new.label, *(f"{new.label}-{number}" for number in range(2, len(taken) + 3)))
             new = replace(new, label=next(name for name in names if name not in taken))
             task_run = replace(task_run, entrants=(*task_run.entrants, new))
             task_run._write()
         return task_run, new
 
-    def _same(self, asked: TaskRun) -> TaskRun:
+    def _same(self, requested: TaskRun) -> TaskRun:
         """This one, if it is what is asked for."""
-        was, now = (f"{one.task.name}, {one.length} tokens" for one in (self, asked))
+        was, now = (
+            f"{task_run.task.name}, {task_run.length} tokens" for task_run in (self, requested)
+        )
         if was != now:
             raise UserError(
                 "This directory holds another task run.",
@@ -531,29 +543,29 @@ class TaskRun:
             "task": self.task.name,
             "fingerprint": self.task.fingerprint,
             "length": self.length,
-            "checkpoints": [one.document() for one in self.entrants],
+            "checkpoints": [entrant.document() for entrant in self.entrants],
         }
         Folder(self.path, "task", OWNER).write(asked)
 
     def _clear(self, folder: Folder) -> None:
         """Remove what strop made here: the runs of the checkpoints, and what was made of them."""
         with disk(self.path):
-            for place in sorted(one for one in self.path.iterdir() if one.is_dir()):
-                if _is_ours(place):
-                    with locked(place):  # nobody's file is half gone
-                        remove(place)
+            for folder_path in sorted(path for path in self.path.iterdir() if path.is_dir()):
+                if _is_ours(folder_path):
+                    with locked(folder_path):  # nobody's file is half gone
+                        remove(folder_path)
             for name in (RESULT, TABLE, f"{FIGURE}.png", f"{FIGURE}.svg"):
                 (self.path / name).unlink(missing_ok=True)
         folder.clear()
 
 
-def _is_ours(place: Path) -> bool:
+def _is_ours(path: Path) -> bool:
     """Whether a folder is the run of a checkpoint, whatever became of its mark."""
     try:
-        mark = read_mark(place)
+        mark = read_mark(path)
     except Damaged:
         mark = None
-    return Folder(place, "run", OWNER).holds_cells() if mark is None else mark.owner == OWNER
+    return Folder(path, "run", OWNER).holds_cells() if mark is None else mark.owner == OWNER
 
 
 def label_of(source: str) -> str:
@@ -563,11 +575,14 @@ def label_of(source: str) -> str:
     return re.sub(r"[^A-Za-z0-9._-]+", "-", name).strip(".-") or "checkpoint"
 
 
-def _put_otherwise(path: Path, was: Entrant, now: Entrant) -> UserError:
-    asked = [{k: getattr(one, k) for k in ("chat", "bos", "ends", "end_ids")} for one in (was, now)]
+def _other_settings(path: Path, was: Entrant, now: Entrant) -> UserError:
+    settings = [
+        {k: getattr(entrant, k) for k in ("chat", "bos", "ends", "end_ids")}
+        for entrant in (was, now)
+    ]
     return UserError(
         f"The problems were put to {was.label} in another way.",
         where=path,
-        got="; ".join(told_apart(*asked)),
+        got="; ".join(setting_changes(*settings)),
         fix="choose another `out`, or start this one anew with `force`",
     )

@@ -75,8 +75,8 @@ def grade_cell(
     """
     grader, metric = Grader(task, entrant, box), task_metric(task, entrant, box)
 
-    def graded(some: Outputs) -> dict[str, NDArray]:
-        columns = grader.columns(some.index, some.texts, some.ids)
+    def graded(outputs: Outputs) -> dict[str, NDArray]:
+        columns = grader.columns(outputs.index, outputs.texts, outputs.ids)
         cell.add_words(metric, grader.said)  # before the verdicts: what has one has its words
         grader.said.clear()
         return columns
@@ -117,35 +117,35 @@ class Grader:
             (items[number % len(items)], self.entrant.cut(text))
             for number, text in zip(index.tolist(), texts, strict=True)
         ]
-        verdicts = {place: one.verdicts for place, one in grade_all(task, pairs, self.box)}
+        verdicts = {row: graded.verdicts for row, graded in grade_all(task, pairs, self.box)}
         self.failures.extend(
-            f"{pairs[place][0].id}: {one.detail}"
-            for place in sorted(verdicts)
-            for one in verdicts[place].values()
-            if one.raised
+            f"{pairs[row][0].id}: {verdict.detail}"
+            for row in sorted(verdicts)
+            for verdict in verdicts[row].values()
+            if verdict.raised
         )
-        kept = [
-            place
-            for place in sorted(verdicts)
-            if all(one.outcome != "lost" for one in verdicts[place].values())
+        judged = [
+            row
+            for row in sorted(verdicts)
+            if all(verdict.outcome != "lost" for verdict in verdicts[row].values())
         ]
-        for place in kept if task.sandboxed else ():
-            told = {
-                name: {"printed": one.printed, "detail": one.detail}
-                for name, one in verdicts[place].items()
-                if one.printed or one.detail
+        for row in judged if task.sandboxed else ():
+            words = {
+                name: {"printed": verdict.printed, "detail": verdict.detail}
+                for name, verdict in verdicts[row].items()
+                if verdict.printed or verdict.detail
             }
-            if told:
-                self.said[int(index[place])] = told
-        columns: dict[str, NDArray] = {"index": index[kept]}
-        for name in (one.name for one in task.filters):
-            found = [OUTCOMES.index(verdicts[place][name].outcome) for place in kept]
-            columns[f"{PASSED}{name}"] = np.array([code == 0 for code in found], np.int64)
-            columns[f"{OUTCOME}{name}"] = np.array(found, np.int64)
+            if words:
+                self.said[int(index[row])] = words
+        columns: dict[str, NDArray] = {"index": index[judged]}
+        for name in (rule.name for rule in task.filters):
+            codes = [OUTCOMES.index(verdicts[row][name].outcome) for row in judged]
+            columns[f"{PASSED}{name}"] = np.array([code == 0 for code in codes], np.int64)
+            columns[f"{OUTCOME}{name}"] = np.array(codes, np.int64)
         ended, tokens = _ends(ids, self.entrant.end_ids)
         stopped = [any(mark in text for mark in task.stop) for text in texts]
-        columns[ENDED] = (ended | np.array(stopped, bool))[kept].astype(np.int64)
-        columns[WRITTEN] = tokens[kept]
+        columns[ENDED] = (ended | np.array(stopped, bool))[judged].astype(np.int64)
+        columns[WRITTEN] = tokens[judged]
         return columns
 
 
@@ -153,9 +153,9 @@ def _ends(
     ids: NDArray[np.int64], end_ids: tuple[int, ...]
 ) -> tuple[NDArray[np.bool_], NDArray[np.int64]]:
     """Whether each row has an end token, and its tokens up to it."""
-    found = np.isin(ids, end_ids)
-    ended = np.asarray(found.any(1))
-    return ended, np.where(ended, found.argmax(1) + 1, (ids >= 0).sum(1))
+    is_end = np.isin(ids, end_ids)
+    ended = np.asarray(is_end.any(1))
+    return ended, np.where(ended, is_end.argmax(1) + 1, (ids >= 0).sum(1))
 
 
 # ---------------------------------------------------------------------------------------- running
@@ -230,25 +230,25 @@ class _Asked:
 
     def taus(self) -> tuple[Any, ...]:
         """The temperatures, each once."""
-        known = map(number_or_schedule, self.temperatures)
-        return tuple(dict.fromkeys(t if isinstance(t, Cooling) else float(t) for t in known))
+        numbers = map(number_or_schedule, self.temperatures)
+        return tuple(dict.fromkeys(t if isinstance(t, Cooling) else float(t) for t in numbers))
 
     def samplers(self, model: Model, length: int) -> list[SamplerSpec]:
         """Every setting of one model, in the order of the temperatures."""
         family = model.spec.family
         usual = FAMILIES[family].precision if family in FAMILIES else None
         name = default_sampler(family)
-        own: list[dict[str, Any]] = [{}]
+        variants: list[dict[str, Any]] = [{}]
         if model.mask_id is not None:
             name, settings = self.sampler or name, dict(self.settings or {})
-            own = [{"steps": m, "settings": settings} for m in self.steps or (length,)]
-        known = SAMPLERS.find(name, "SamplerSpec.name").fast_precisions
-        if usual is None or (self.implementation == "fast" and usual not in known):
-            usual = known[0]
+            variants = [{"steps": m, "settings": settings} for m in self.steps or (length,)]
+        precisions = SAMPLERS.find(name, "SamplerSpec.name").fast_precisions
+        if usual is None or (self.implementation == "fast" and usual not in precisions):
+            usual = precisions[0]
         shared = {"precision": self.precision or usual, "implementation": self.implementation}
         return [
-            SamplerSpec(name=name, temperature=swept(name, tau), **shared, **one)
-            for one in own
+            SamplerSpec(name=name, temperature=swept(name, tau), **shared, **variant)
+            for variant in variants
             for tau in self.taus()
         ]
 
@@ -272,7 +272,7 @@ def entrant_of(model: Model, source: str, chat: bool | None, bos: str | None) ->
         checkpoint=model.spec,
         chat=templated if chat is None else chat,
         bos=bos or ("always" if always else "tokenizer"),
-        ends=() if model.codec is None else tuple(model.codec.decode([one]) for one in ends),
+        ends=() if model.codec is None else tuple(model.codec.decode([token]) for token in ends),
         end_ids=ends,
     )
 
@@ -295,7 +295,7 @@ def canvases_of_task(model: Model, entrant: Entrant, task: Task, length: int) ->
     if entrant.chat:
         directory = None if model.codec is None else model.codec.directory
         chat = ChatTemplate.beside(directory)
-    rows = [{"prompt": one.prompt, "id": one.id} for one in task.all_items()]
+    rows = [{"prompt": item.prompt, "id": item.id} for item in task.all_items()]
     bos: Any = entrant.bos
     template = Template(chat=chat, bos=bos, marks=False)
     try:
@@ -322,7 +322,7 @@ def run_task(
     progress: Progress | None = None,
     note: Callable[[str], None] = lambda _: None,
     engine: Engine | str = LOCAL,
-    **given: Unpack[TaskSettings],
+    **settings: Unpack[TaskSettings],
 ) -> Results:
     """Let checkpoints answer a task, grade the responses, and return what came out.
 
@@ -338,31 +338,31 @@ def run_task(
     engine = Engine.of(engine)
     engine.refuse_force(force)
     record = TASKS.find(task, where="`task`") if isinstance(task, str) else task
-    sources, asked = _several(checkpoints), _Asked(**given)
-    asked.check()
+    sources, requested = _several(checkpoints), _Asked(**settings)
+    requested.check()
     limit = count = len(record.all_items())
-    if asked.limit is not None:
-        limit = min(whole_number("limit", asked.limit, 1, OUTPUT_LIMIT), count)
-    bounded_outputs([asked.seeds * limit * len(asked.taus())])
-    length = asked.length
+    if requested.limit is not None:
+        limit = min(whole_number("limit", requested.limit, 1, OUTPUT_LIMIT), count)
+    bounded_outputs([requested.seeds * limit * len(requested.taus())])
+    length = requested.length
     length = record.length if length is None else whole_number("length", length, 1, MOST_LENGTH + 1)
     box = ready(record, unsafe_run=unsafe_run)
-    _check_sources(sources, asked.revision)
+    _check_sources(sources, requested.revision)
     task_run = TaskRun.make(out, record, length, force=force)
     for source in sources:
-        model = asked.loaded(source, engine)
+        model = requested.loaded(source, engine)
         named = model.source if isinstance(source, Model) else os.fspath(source)
-        entrant = entrant_of(model, named, asked.chat, asked.bos)
+        entrant = entrant_of(model, named, requested.chat, requested.bos)
         how = {"canvases": canvases_of_task(model, entrant, record, length), "n": limit}
-        how |= {"batch_size": asked.batch_size, "progress": progress, "engine": engine}
-        specs = asked.samplers(model, length)
+        how |= {"batch_size": requested.batch_size, "progress": progress, "engine": engine}
+        specs = requested.samplers(model, length)
         for spec in specs:
             check_model(model, spec)
         # Only now: what cannot be asked must not stand in the run.
         task_run, entrant = task_run.enter(entrant)
         note(decided(entrant))
-        place = Folder(task_run.path / entrant.label, "run", OWNER)
-        for cell in _drawn(model, specs, asked.seeds, place, how):
+        folder = Folder(task_run.path / entrant.label, "run", OWNER)
+        for cell in _drawn(model, specs, requested.seeds, folder, how):
             grade_cell(cell, record, entrant, box, progress, note)
         del model  # before the next one is loaded
     return _finished(task_run)
@@ -392,9 +392,9 @@ def score_task(
 
 def _finished(task_run: TaskRun) -> Results:
     """What a run holds, once it is written down."""
-    found = Results.of(task_run)
-    write_result(found)
-    return found
+    results = Results.of(task_run)
+    write_result(results)
+    return results
 
 
 def _drawn(
@@ -404,42 +404,42 @@ def _drawn(
 
     A shard draws its part of all seeds before it says what others have not drawn.
     """
-    rest: Elsewhere | None = None
+    elsewhere: Elsewhere | None = None
     for seed in range(seeds):
-        mine = [spec for spec in specs if seed == 0 or spec.temperature > 0]
-        if not mine:
+        of_seed = [spec for spec in specs if seed == 0 or spec.temperature > 0]
+        if not of_seed:
             break
         try:
-            pools = sample_cells(model, mine, seed=seed, out=out, grow=True, **how)
+            pools = sample_cells(model, of_seed, seed=seed, out=out, grow=True, **how)
         except Elsewhere as error:
-            rest = error
+            elsewhere = error
             continue
         run = Run.open(out)
         yield from (run.cell(pool.spec.id) for pool in pools)
-    if rest is not None:
-        raise rest
+    if elsewhere is not None:
+        raise elsewhere
 
 
 def _several(checkpoints: Source | Sequence[Source]) -> list[Source]:
     alone = isinstance(checkpoints, (str, os.PathLike, Model))
-    found = [checkpoints] if alone else list(checkpoints)  # pyright: ignore[reportArgumentType]
-    if not found:
+    sources = [checkpoints] if alone else list(checkpoints)  # pyright: ignore[reportArgumentType]
+    if not sources:
         raise UserError("There is no checkpoint to ask.", where="`checkpoints`")
-    return found  # pyright: ignore[reportReturnType]
+    return sources  # pyright: ignore[reportReturnType]
 
 
 def _check_sources(sources: Sequence[Source], revision: str | None) -> None:
     """Find every checkpoint before the first one is asked: that may take hours."""
-    named = [one for one in sources if not isinstance(one, Model)]
-    if revision is not None and len(named) > 1:
+    names = [source for source in sources if not isinstance(source, Model)]
+    if revision is not None and len(names) > 1:
         raise UserError(
             "A revision belongs to one checkpoint, and there are several.",
             where="`revision`",
             got=revision,
             fix="write it behind the name: owner/name@revision",
         )
-    for one in named:
-        find_checkpoint(one, revision)
+    for source in names:
+        find_checkpoint(source, revision)
 
 
 def find_checkpoint(source: str | os.PathLike[str], revision: str | None = None) -> None:

@@ -98,11 +98,13 @@ class Interpreter:
 
     def binds(self) -> list[str]:
         """What makes bubblewrap show it, read-only."""
-        shown = [*self.modules, self.program, *self.libraries]
-        found = [word for one in shown for word in ("--ro-bind", one, os.path.normpath(one))]
-        for one in self.covered:
-            found += ["--tmpfs", one, "--remount-ro", one]
-        return found
+        visible = [*self.modules, self.program, *self.libraries]
+        arguments = [
+            word for path in visible for word in ("--ro-bind", path, os.path.normpath(path))
+        ]
+        for path in self.covered:
+            arguments += ["--tmpfs", path, "--remount-ro", path]
+        return arguments
 
 
 @cache
@@ -110,21 +112,27 @@ def find_interpreter() -> Interpreter:
     """The Python that runs this, or why no sandbox can be made of it."""
     # In a virtual environment the base's: the environment itself is not shown.
     program = os.path.realpath(getattr(sys, "_base_executable", None) or sys.executable)
-    told = _asked(program)
-    modules = list(_outermost(path for path in told["path"] if os.path.exists(path)))
-    packages = [folder for one in modules for folder in _packages(one)]
-    covered = [one for one in packages if not os.path.islink(one)]  # a link has nothing to cover
-    libraries = [path for path in told["libraries"] if path.startswith("/")]
-    kept = [one for one in dict.fromkeys(libraries) if not _below(os.path.realpath(one), modules)]
-    found = Interpreter(program, tuple(modules), tuple(covered), tuple(kept))
-    _refuse_leaks(found, packages)
-    return found
+    paths = _asked(program)
+    modules = list(_outermost(path for path in paths["path"] if os.path.exists(path)))
+    packages = [folder for root in modules for folder in _packages(root)]
+    covered = [
+        folder for folder in packages if not os.path.islink(folder)
+    ]  # a link has nothing to cover
+    libraries = [path for path in paths["libraries"] if path.startswith("/")]
+    outside = [
+        library
+        for library in dict.fromkeys(libraries)
+        if not _below(os.path.realpath(library), modules)
+    ]
+    interpreter = Interpreter(program, tuple(modules), tuple(covered), tuple(outside))
+    _refuse_leaks(interpreter, packages)
+    return interpreter
 
 
 def _asked(program: str) -> dict[str, list[str]]:
     command = [program, *FLAGS, "-c", ASK]
     try:
-        told = subprocess.run(
+        process = subprocess.run(
             command,
             env=ENVIRONMENT,
             stdin=subprocess.DEVNULL,
@@ -133,7 +141,7 @@ def _asked(program: str) -> dict[str, list[str]]:
             check=True,
             cwd="/",
         )
-        return json.loads(told.stdout)
+        return json.loads(process.stdout)
     except (OSError, ValueError, subprocess.SubprocessError) as error:
         printed = getattr(error, "stderr", None) or b""
         last = printed.decode("utf-8", "replace").strip().splitlines()[-1:]
@@ -144,7 +152,7 @@ def _outermost(paths: Iterable[str]) -> Iterator[str]:
     """The paths that lie in none of the others."""
     everything = list(dict.fromkeys(os.path.normpath(path) for path in paths))
     for path in everything:
-        others = [one for one in everything if one != path]
+        others = [outer for outer in everything if outer != path]
         if not _below(os.path.realpath(path), others):
             yield path
 
@@ -155,21 +163,21 @@ def _below(path: str, folders: Iterable[str]) -> bool:
 
 def _packages(folder: str) -> Iterator[str]:
     """Directories of packages in a directory of modules."""
-    for place, names, _ in os.walk(folder):
-        yield from (os.path.join(place, name) for name in names if name in PACKAGES)
+    for directory, names, _ in os.walk(folder):
+        yield from (os.path.join(directory, name) for name in names if name in PACKAGES)
         names[:] = [name for name in names if name not in PACKAGES]
 
 
-def _refuse_leaks(found: Interpreter, packages: Iterable[str]) -> None:
+def _refuse_leaks(interpreter: Interpreter, packages: Iterable[str]) -> None:
     """No directory of modules may hold, or be, what a program must not see."""
-    if not found.modules:
-        raise _refused(found.program, "it has no directory of modules")
+    if not interpreter.modules:
+        raise _refused(interpreter.program, "it has no directory of modules")
     unseen = [("strop", STROP), ("the home directory", Path.home())]
-    unseen += [("a directory of packages", Path(one)) for one in packages]
-    for name, place in unseen:
-        hidden = os.path.realpath(place)
-        if _below(hidden, found.modules) and not _below(hidden, found.covered):
-            raise _refused(found.program, f"{name} lies among its own modules: {hidden}")
+    unseen += [("a directory of packages", Path(folder)) for folder in packages]
+    for name, path in unseen:
+        hidden = os.path.realpath(path)
+        if _below(hidden, interpreter.modules) and not _below(hidden, interpreter.covered):
+            raise _refused(interpreter.program, f"{name} lies among its own modules: {hidden}")
 
 
 def _refused(program: str, reason: str) -> UserError:
@@ -262,8 +270,8 @@ class Limits:
 
     def as_json(self) -> str:
         """For the process that sets them."""
-        told = {"memory": self.memory, "cpu": math.ceil(self.seconds) + 1, "file": self.file}
-        return json.dumps({**told, "open_files": self.open_files, "processes": self.processes})
+        limits = {"memory": self.memory, "cpu": math.ceil(self.seconds) + 1, "file": self.file}
+        return json.dumps({**limits, "open_files": self.open_files, "processes": self.processes})
 
 
 @dataclass(frozen=True)
@@ -289,11 +297,11 @@ class Box:
         keep: Sequence[int] = (),
     ) -> subprocess.Popen[bytes]:
         """Start one of the modules inside; only the named descriptors go with it."""
-        place = "/inside" if self.bubblewrap else str(INSIDE)
+        location = "/inside" if self.bubblewrap else str(INSIDE)
         program = (
             find_interpreter().program if self.bubblewrap else os.path.realpath(sys.executable)
         )
-        command = [program, *FLAGS, "-c", START.format(module=module, place=place)]
+        command = [program, *FLAGS, "-c", START.format(module=module, place=location)]
         command += [self.limits.as_json(), *arguments]
         rules, writer = os.pipe()  # what bubblewrap reads the filter of system calls from
         os.write(writer, seccomp_filter() or b"")
@@ -318,7 +326,7 @@ class Box:
             return []
         python = find_interpreter()
         # Where the loader finds libraries, without the list of this machine.
-        folders = dict.fromkeys(os.path.dirname(one) for one in python.libraries)
+        folders = dict.fromkeys(os.path.dirname(library) for library in python.libraries)
         environment = {**ENVIRONMENT, "LD_LIBRARY_PATH": ":".join(folders)}
         walls = [
             self.bubblewrap,
@@ -342,8 +350,8 @@ def find_box(*, unsafe_run: bool = False, limits: Limits | None = None) -> Box:
     limits = limits or Limits()
     if unsafe_run:
         return Box(None, limits)
-    found = shutil.which("bwrap")
-    if found is None:
+    bubblewrap = shutil.which("bwrap")
+    if bubblewrap is None:
         raise UserError(
             "There is no sandbox to run programs in: bubblewrap is not installed.",
             expected="the program `bwrap`, on Linux",
@@ -357,7 +365,7 @@ def find_box(*, unsafe_run: bool = False, limits: Limits | None = None) -> Box:
             expected="x86_64 or aarch64",
         )
     find_interpreter()
-    return Box(found, limits)
+    return Box(bubblewrap, limits)
 
 
 CHUNK = 1 << 16
@@ -508,18 +516,18 @@ def _files(box: Box, player: subprocess.Popen[bytes]) -> int:
     try:
         with open(f"/proc/{player.pid}/task/{player.pid}/children") as file:
             inside = file.read().split()[0]
-        found = os.statvfs(f"/proc/{inside}/root/tmp")
+        volume = os.statvfs(f"/proc/{inside}/root/tmp")
     except (OSError, IndexError):  # not started yet, or ended
         return 0
     # Until bubblewrap has made its own, this is the /tmp of this machine.
-    its_own = found.f_blocks == -(-box.limits.scratch // found.f_frsize)
-    return found.f_files - found.f_ffree if its_own else 0
+    its_own = volume.f_blocks == -(-box.limits.scratch // volume.f_frsize)
+    return volume.f_files - volume.f_ffree if its_own else 0
 
 
 def _verdict(heard: Mapping[str, bytearray]) -> Verdict:
     try:
-        told: dict[str, Any] = json.loads(heard["verdict"])
-        outcome, detail = told["outcome"], str(told["detail"])
+        document: dict[str, Any] = json.loads(heard["verdict"])
+        outcome, detail = document["outcome"], str(document["detail"])
     except (ValueError, TypeError, LookupError):
         outcome, detail = "lost", _last_line(heard["checker"]) or "the checker gave no verdict"
     if outcome not in OUTCOMES:

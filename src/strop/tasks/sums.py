@@ -134,14 +134,14 @@ class SumsProblem:
 
 def split_of(skeleton: Skeleton) -> Split | None:
     """Which split a skeleton belongs to, by the hashes of its pairs of steps; None is neither."""
-    kept = [_is_kept(*pair) for pair in itertools.pairwise(skeleton.steps or ())]
-    return "test" if kept[0] else None if any(kept) else "train"
+    held_out = [_is_kept(*pair) for pair in itertools.pairwise(skeleton.steps or ())]
+    return "test" if held_out[0] else None if any(held_out) else "train"
 
 
 @cache
-def _is_kept(one: Step, other: Step) -> bool:
+def _is_kept(first: Step, second: Step) -> bool:
     """Whether these two steps in a row are kept for the test."""
-    chain = f"{one[0]} {one[1]}{one[2]} {other[1]}{other[2]}"
+    chain = f"{first[0]} {first[1]}{first[2]} {second[1]}{second[2]}"
     digest = hashlib.sha256(f"strop sums {chain}".encode()).digest()
     return int.from_bytes(digest[:8], "big") % TEST_SHARE == 0
 
@@ -159,30 +159,31 @@ def problems(split: Split, count: int, *, seed: int = 0) -> list[SumsProblem]:
             got=count,
             expected=f"at most {MOST_TESTS:,} for the test, {MOST:,} for training",
         )
-    stream, found, seen = Stream(seed, f"sums {split}"), list[SumsProblem](), set[Skeleton]()
+    stream, drawn, seen = Stream(seed, f"sums {split}"), list[SumsProblem](), set[Skeleton]()
     for block in itertools.count():
         numbers = np.arange(BLOCK * block, BLOCK * (block + 1))[:, None]
         for draws in stream.uniform(numbers, 0, np.arange(DRAWS), 0):
-            if len(found) == count:
-                return found
+            if len(drawn) == count:
+                return drawn
             skeleton = _chosen(_skeletons(split)[_chosen(PATTERNS, draws[0])], draws[1])
             if split == "train" or skeleton not in seen:
                 seen.add(skeleton)
-                found.append(_told(skeleton, draws[2:]))
+                drawn.append(_told(skeleton, draws[2:]))
     raise AssertionError
 
 
 def answer_of(text: str) -> int | None:
     """The last result of a response, if there is one."""
-    found = _RESULT.findall(text)
-    return int(found[-1]) if found else None
+    results = _RESULT.findall(text)
+    return int(results[-1]) if results else None
 
 
 @cache
 def _skeletons(split: Split) -> dict[tuple[Kind, ...], tuple[Skeleton, ...]]:
     """All of a split, by what happens in them."""
     return {
-        kinds: tuple(one for one in _made(kinds) if split_of(one) == split) for kinds in PATTERNS
+        kinds: tuple(skeleton for skeleton in _made(kinds) if split_of(skeleton) == split)
+        for kinds in PATTERNS
     }
 
 
@@ -190,8 +191,8 @@ def _skeletons(split: Split) -> dict[tuple[Kind, ...], tuple[Skeleton, ...]]:
 def _made(kinds: tuple[Kind, ...]) -> tuple[Skeleton, ...]:
     """All in which this happens and no step is out of range."""
     numbers = itertools.product(FIRSTS, *([AMOUNTS] * EVENTS))
-    made = (Skeleton(n[0], tuple(zip(kinds, n[1:], strict=True))) for n in numbers)
-    return tuple(one for one in made if one.steps is not None)
+    skeletons = (Skeleton(n[0], tuple(zip(kinds, n[1:], strict=True))) for n in numbers)
+    return tuple(skeleton for skeleton in skeletons if skeleton.steps is not None)
 
 
 def _chosen(choices: Sequence[T], draw: float) -> T:
@@ -204,11 +205,11 @@ def _told(skeleton: Skeleton, draws: NDArray[np.float64]) -> SumsProblem:
     name, other, pronouns = _chosen(WOMEN, draws[0]), _chosen(MEN, draws[1]), WOMAN
     if draws[2] < 0.5:  # the other one is never meant by the pronoun
         name, other, pronouns = other, name, MAN
-    said = {"name": name, "Other": other, "things": _chosen(THINGS, draws[3]), **pronouns}
-    texts = [OPENING.format(n=skeleton.first, **said)]
+    words = {"name": name, "Other": other, "things": _chosen(THINGS, draws[3]), **pronouns}
+    texts = [OPENING.format(n=skeleton.first, **words)]
     for (kind, n), draw in zip(skeleton.events, draws[4:], strict=True):
-        texts.append(_chosen(SAYINGS[kind], draw).format(n=n, **said))
-    prompt = " ".join([*texts, QUESTION.format(**said)]) + "\n"
+        texts.append(_chosen(SAYINGS[kind], draw).format(n=n, **words))
+    prompt = " ".join([*texts, QUESTION.format(**words)]) + "\n"
     steps = [f"{sign}{n}={after}" for _, sign, n, after in skeleton.steps or ()]
     return SumsProblem(prompt, f"{skeleton.first}" + "\n".join(steps), skeleton)
 
@@ -220,15 +221,20 @@ COUNT = 256
 def items() -> Sequence[Item]:
     """The first test problems; their steps, and the first two of them, are not in training."""
     return [
-        Item(f"sums/{number}", one.prompt, one.response + END, case={"answer": str(one.answer)})
-        for number, one in enumerate(problems("test", COUNT))
+        Item(
+            f"sums/{number}",
+            problem.prompt,
+            problem.response + END,
+            case={"answer": str(problem.answer)},
+        )
+        for number, problem in enumerate(problems("test", COUNT))
     ]
 
 
 def last(item: Item, response: str) -> str | None:  # noqa: ARG001 (every filter is given both)
     """The last result."""
-    found = answer_of(response)
-    return None if found is None else str(found)
+    answer = answer_of(response)
+    return None if answer is None else str(answer)
 
 
 def check(item: Item, answer: str, box: Box | None) -> Verdict:  # noqa: ARG001

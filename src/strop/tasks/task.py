@@ -43,7 +43,7 @@ def within(function: Callable[..., T], *arguments: Any) -> T:
 
     start = time.monotonic()
     before = signal.signal(signal.SIGALRM, ring)
-    theirs, _ = signal.setitimer(signal.ITIMER_REAL, SECONDS)
+    pending, _ = signal.setitimer(signal.ITIMER_REAL, SECONDS)
     try:
         try:
             return function(*arguments)
@@ -51,8 +51,8 @@ def within(function: Callable[..., T], *arguments: Any) -> T:
             signal.setitimer(signal.ITIMER_REAL, 0)
     finally:  # also if it rings on the way out
         signal.signal(signal.SIGALRM, before)
-        if theirs:  # somebody else's alarm, which may be due by now
-            left = theirs - (time.monotonic() - start)
+        if pending:  # somebody else's alarm, which may be due by now
+            left = pending - (time.monotonic() - start)
             signal.setitimer(signal.ITIMER_REAL, max(left, 1e-6))
 
 
@@ -159,20 +159,20 @@ class Task:
     def find(self, item: Item, response: str) -> dict[str, Found]:
         """What each filter finds in a response, or why it finds nothing; none ends a run."""
         text = self.cut(response)
-        return {one.name: _found(one, item, text) for one in self.filters}
+        return {rule.name: _found(rule, item, text) for rule in self.filters}
 
     def answers(self, item: Item, response: str) -> dict[str, str | None]:
         """What each filter finds in a response; None where it finds nothing, or fails."""
-        return {name: one.answer for name, one in self.find(item, response).items()}
+        return {name: answer.answer for name, answer in self.find(item, response).items()}
 
-    def judge(self, item: Item, found: Found, box: Box | None) -> Verdict:
+    def judge(self, item: Item, answer: Found, box: Box | None) -> Verdict:
         """The verdict on what a filter found; `invalid` where the check itself fails."""
-        if found.answer is None:
-            return found.why_none
+        if answer.answer is None:
+            return answer.why_none
         try:
             # In a sandbox the program has limits of its own, and several are judged at a time.
-            check, given = resolve(self.check), (item, found.answer, box)
-            verdict = check(*given) if self.sandboxed else within(check, *given)
+            check, arguments = resolve(self.check), (item, answer.answer, box)
+            verdict = check(*arguments) if self.sandboxed else within(check, *arguments)
         except KeyboardInterrupt:
             raise
         except Overtime as error:
@@ -180,16 +180,24 @@ class Task:
         except BaseException as error:  # one response must not end a run, whatever it contains
             return Verdict("invalid", f"the check raised {one_line(error)}", raised=True)
         if not isinstance(verdict, Verdict) or verdict.outcome not in OUTCOMES:
-            told = f"the check returned {verdict!r}, which is no verdict"[:300]
-            return Verdict("invalid", told, raised=True)
+            reason = f"the check returned {verdict!r}, which is no verdict"[:300]
+            return Verdict("invalid", reason, raised=True)
         return verdict
 
     @property
     def fingerprint(self) -> str:
         """What the results depend on besides the responses: the problems and the rules."""
-        told = [self.name, self.version, [one.name for one in self.filters], self.stop, self.length]
-        told += [[one.id, one.prompt, one.reference, dict(one.case)] for one in self.all_items()]
-        return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()[:16]
+        content = [
+            self.name,
+            self.version,
+            [rule.name for rule in self.filters],
+            self.stop,
+            self.length,
+        ]
+        content += [
+            [item.id, item.prompt, item.reference, dict(item.case)] for item in self.all_items()
+        ]
+        return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
 
     def as_dict(self) -> dict[str, Any]:
         """For `--json`."""
@@ -199,23 +207,23 @@ class Task:
             "source": self.source,
             "items": len(self.all_items()),
             "shots": len(self.all_items()[0].shots),
-            "filters": [one.name for one in self.filters],
+            "filters": [rule.name for rule in self.filters],
             "sandboxed": self.sandboxed,
             "version": self.version,
             "fingerprint": self.fingerprint,
         }
 
 
-def _found(one: Filter, item: Item, text: str) -> Found:
+def _found(rule: Filter, item: Item, text: str) -> Found:
     try:
-        return Found(within(resolve(one.extract), item, text))
+        return Found(within(resolve(rule.extract), item, text))
     except KeyboardInterrupt:
         raise
     except Overtime as error:
-        told = f"the filter {one.name} {error}"
+        reason = f"the filter {rule.name} {error}"
     except BaseException as error:
-        told = f"the filter {one.name} raised {one_line(error)}"
-    return Found(None, Verdict("invalid", told, raised=True))
+        reason = f"the filter {rule.name} raised {one_line(error)}"
+    return Found(None, Verdict("invalid", reason, raised=True))
 
 
 @cache

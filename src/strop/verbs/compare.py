@@ -20,7 +20,7 @@ from strop.comparing.compare import MARGIN, Comparison, compare
 from strop.comparing.diversity import Diversity, common_length, held_out_diversity
 from strop.comparing.figure import draw
 from strop.comparing.frontier import FEWEST, Level
-from strop.comparing.outputs import SPACE, Named, SideOutputs, is_causal, named, told_at
+from strop.comparing.outputs import SPACE, Named, SideOutputs, errors_at, is_causal, named
 from strop.comparing.result import Budget, SideAtBudget, result
 from strop.comparing.verdict import SMOKE as TOO_SMALL
 from strop.comparing.verdict import SideVerdict
@@ -247,7 +247,7 @@ def _space(side: SideOutputs, steps: int) -> Space:
     free = {axis.name for axis in parse(axes)}
     fixed = {k: v for k, v in side.named.sampler.items() if k not in free}
     sampler = fixed.pop("name", None)
-    with told_at(side.named.where):
+    with errors_at(side.named.where):
         return side_space(side.model.spec.family, axes, steps, sampler=sampler, **fixed)
 
 

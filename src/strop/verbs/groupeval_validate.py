@@ -17,14 +17,14 @@ from strop.groupeval.profile import Profile
 from strop.groupeval.validation import NAME as CARD
 from strop.groupeval.validation import (
     JudgedGroups,
-    asked_again,
     card_rows,
     control_groups,
-    controlled,
+    control_summary,
     effects,
     make_card,
-    said_of,
+    repeat_agreement,
     validate,
+    verdicts_of,
 )
 from strop.measure import evaluator
 from strop.measure.entropy import distinct, vendi_score
@@ -159,12 +159,12 @@ def _ask_judge(
         spec = offline_spec(profile, features=ask["features"], model=model)
         client = offline_client(spec, profile, embed)
         with ask.bars.questions(spec.title, len(groups)) as advance:
-            verdicts = said_of(groups, client, profile, advance)
+            verdicts = verdicts_of(groups, client, profile, advance)
         controls = control_groups(groups)
         control_verdicts = {
-            name: said_of(planted, client, profile) for name, planted in controls.items()
+            name: verdicts_of(planted, client, profile) for name, planted in controls.items()
         }
-        tried = controlled(verdicts, control_verdicts)
+        tried = control_summary(verdicts, control_verdicts)
         free = dict.fromkeys(("calls", "prompt_tokens", "completion_tokens", "cost"), 0)
         extra = {**tried, **_effects(groups, verdicts), "per_1000_texts": free}
         return spec, verdicts, extra, False
@@ -200,7 +200,7 @@ def _ask_server(ask: Ask, groups: Sequence[RatedGroup]) -> JudgeAnswers:
         extra |= control_facts
     if series.repeats > 1:
         again = _verdicts_in_order(series, groups, repeat=1)
-        extra["repeatability"] = asked_again(verdicts, again)
+        extra["repeatability"] = repeat_agreement(verdicts, again)
     return series.judge, verdicts, extra, incomplete
 
 
@@ -225,7 +225,7 @@ def _controls(
         return {}, True
     series, incomplete = _judge_in_run(ask, every_group, Path(ask["out"]) / "controls", caps)
     control_verdicts = iter(_verdicts_in_order(series, every_group))
-    return controlled(
+    return control_summary(
         verdicts, {k: [next(control_verdicts) for _ in v] for k, v in controls.items()}
     ), incomplete
 
@@ -314,7 +314,7 @@ def _other_offline(
             client = offline_client(other, profile, embed)
             with ask.bars.questions(other.title, len(groups)) as advance:
                 judged.append(
-                    JudgedGroups.of(other.title, said_of(groups, client, profile, advance))
+                    JudgedGroups.of(other.title, verdicts_of(groups, client, profile, advance))
                 )
     return judged
 

@@ -89,8 +89,8 @@ def main() -> None:
     os.dup2(2, 1)  # what tests print is no verdict
     program = Program(os.fdopen(int(sys.argv[2]), "wb"), os.fdopen(int(sys.argv[3]), "rb"))
     outcome, detail = _outcome(program, job)
-    told = {"outcome": outcome, "detail": detail, "calls": program.calls}
-    os.write(verdict, json.dumps(told).encode())
+    result = {"outcome": outcome, "detail": detail, "calls": program.calls}
+    os.write(verdict, json.dumps(result).encode())
     os._exit(0)  # no flush into a pipe that nobody reads any more
 
 

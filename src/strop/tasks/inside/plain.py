@@ -67,7 +67,7 @@ def pack(value: Any, depth: int = 0) -> Any:
     if isinstance(value, dict):
         pairs = ([pack(k, depth + 1), pack(v, depth + 1)] for k, v in dict.items(value))
         return ["dict", *pairs]
-    return [_sequence(value), *(pack(one, depth + 1) for one in _elements(value))]
+    return [_sequence(value), *(pack(element, depth + 1) for element in _elements(value))]
 
 
 def unpack(data: Any, depth: int = 0) -> Any:
@@ -78,14 +78,14 @@ def unpack(data: Any, depth: int = 0) -> Any:
         return data
     if not isinstance(data, list) or not data or not isinstance(data[0], str):
         raise NotPlain("a message that is no plain data")
-    kind, *rest = data
+    kind, *parts = data
     try:
         if kind in SEQUENCES:
-            return SEQUENCES[kind]([unpack(one, depth + 1) for one in rest])
+            return SEQUENCES[kind]([unpack(element, depth + 1) for element in parts])
         if kind == "dict":
-            return {unpack(k, depth + 1): unpack(v, depth + 1) for k, v in rest}
+            return {unpack(k, depth + 1): unpack(v, depth + 1) for k, v in parts}
         if kind in NUMBERS:
-            return NUMBERS[kind](*rest)
+            return NUMBERS[kind](*parts)
         raise NotPlain(f"an unknown kind of data: {kind[:40]!r}")
     except (TypeError, ValueError, OverflowError) as error:
         raise NotPlain(f"a message that is no plain data: {error}") from None
@@ -101,7 +101,7 @@ def _sequence(value: Any) -> str:
 
 
 def _elements(value: Any) -> list[Any]:
-    found = list(islice(iter(value), ITEMS + 1))
-    if len(found) > ITEMS and not isinstance(value, list | tuple | set | frozenset):
+    elements = list(islice(iter(value), ITEMS + 1))
+    if len(elements) > ITEMS and not isinstance(value, list | tuple | set | frozenset):
         raise NotPlain("returned an iterator without an end")
-    return found if len(found) <= ITEMS else list(value)
+    return elements if len(elements) <= ITEMS else list(value)
