@@ -141,19 +141,19 @@ class Registry(Mapping[str, R], Generic[R]):
             self._own = {record.name: record for record in self._find_builtin()}
         return self._own
 
-    def here(self) -> Mapping[str, R]:
+    def without_plugins(self) -> Mapping[str, R]:
         """What is built in and what was added: everything that needs no other package."""
         return {**self.builtin, **self._added}
 
     def __getitem__(self, name: str) -> R:
-        local_records = self.here()
+        local_records = self.without_plugins()
         return local_records[name] if name in local_records else self._plugins()[name]
 
     def __contains__(self, name: object) -> bool:
-        return name in self.here() or name in self._plugins()
+        return name in self.without_plugins() or name in self._plugins()
 
     def __iter__(self) -> Iterator[str]:
-        yield from {**self.here(), **self._plugins()}
+        yield from {**self.without_plugins(), **self._plugins()}
 
     def __len__(self) -> int:
         return len(list(iter(self)))
@@ -246,7 +246,7 @@ class Registry(Mapping[str, R], Generic[R]):
         wrong = self._unusable(record)
         if wrong is None and record.name != point.name:
             wrong = f"its entry point is called {point.name!r}, its record {record.name!r}"
-        if wrong is None and record.name in {**self.here(), **plugged}:
+        if wrong is None and record.name in {**self.without_plugins(), **plugged}:
             owner = self._packages.get(record.name, "strop")
             wrong = f"the name {record.name!r} is taken by {owner}; the one that was first stays"
         return wrong

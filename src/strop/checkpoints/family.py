@@ -226,7 +226,7 @@ def _our_name(word: str) -> str:
     """Our name for what a configuration calls a family; its own name where we have none."""
     word = word.lower().replace("-", "_")
     for families in (
-        FAMILIES.here(),
+        FAMILIES.without_plugins(),
         FAMILIES,
     ):  # other packages are loaded only for a word of theirs
         for name, family in families.items():

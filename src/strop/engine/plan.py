@@ -178,7 +178,7 @@ class Engine:
                 )
             several = _SOME_CPUS.fullmatch(word)
             workers += int(several[1]) if several else 1
-        bounded_workers(workers, here=kind == "devices")
+        bounded_workers(workers, on_this_machine=kind == "devices")
         part = None if shard is None else Shard.read(shard)
         return cls(kind, devices, ray_address, part)
 

@@ -107,8 +107,8 @@ class SamplerSpec(Spec):
     version: str | None = None
     """Of a sampler that another package or a script brings: as its record says, filled in."""
 
-    def said(self) -> dict[str, Any]:
-        """The fields by which a file says this sampler: its steps, and what is not as usual."""
+    def written_fields(self) -> dict[str, Any]:
+        """The fields that a file needs for this sampler: its steps, and what is not a default."""
         document = {"steps": self.steps} | self.model_dump(mode="json", exclude_defaults=True)
         # The field's own default is unusual on a grid of one's own.
         unusual = self.finish != _usual_finish(self.name, self.grid)
