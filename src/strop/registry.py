@@ -136,13 +136,13 @@ class Registry(Mapping[str, R], Generic[R]):
 
     @property
     def builtin(self) -> Mapping[str, R]:
-        """What the package itself brings."""
+        """The records of strop itself."""
         if self._own is None:
             self._own = {record.name: record for record in self._find_builtin()}
         return self._own
 
     def without_plugins(self) -> Mapping[str, R]:
-        """What is built in and what was added: everything that needs no other package."""
+        """Built-in and added records: everything that needs no other package."""
         return {**self.builtin, **self._added}
 
     def __getitem__(self, name: str) -> R:
@@ -199,7 +199,7 @@ class Registry(Mapping[str, R], Generic[R]):
         return next((problem for problem in self.problems() if problem.name == name), None)
 
     def plugins(self) -> Mapping[str, R]:
-        """What other packages brought, by name."""
+        """The records of other packages by name."""
         return dict(self._plugins())
 
     def leave_out(self, name: str, why: str) -> None:
@@ -280,7 +280,7 @@ def register(record: Record, *, replace: bool = False) -> None:
 
 
 def plugins() -> list[Plugin]:
-    """What other packages brought, of the kinds loaded so far."""
+    """The records of other packages, of the kinds loaded so far."""
     return [plugin for registry in _REGISTRIES for plugin in registry.described()]
 
 
@@ -296,7 +296,7 @@ def versions() -> list[list[str]]:
 
 
 def problems() -> list[BrokenPlugin]:
-    """What is wrong with plug-ins of the kinds loaded so far."""
+    """The plug-ins that cannot be used, of the kinds loaded so far."""
     return [problem for registry in _REGISTRIES for problem in registry.problems()]
 
 
@@ -324,7 +324,7 @@ def resolve(reference: Reference) -> Any:
 
 
 def one_line(error: BaseException) -> str:
-    """What an error says, short."""
+    """A short text of an error."""
     return f"{type(error).__name__}: {error}".partition("\n")[0][:300]
 
 

@@ -69,7 +69,7 @@ def bounded_workers(count: int, *, on_this_machine: bool) -> None:
 
 
 def cores() -> int:
-    """Those that this process may use."""
+    """The number of cores that this process may use."""
     try:
         return len(os.sched_getaffinity(0))
     except AttributeError:  # not on every system

@@ -24,7 +24,7 @@ from strop.records.record import FAMILIES, diffusion_families
 
 
 class Inert:
-    """What a pickle said about an object whose class was not loaded. It runs nothing.
+    """A record of what a pickle says about an object whose class is not loaded. It runs nothing.
 
     The same class stands for a global (`name` only), for the result of calling one (`args`,
     `kwargs`) and for the object filled afterwards (`state`, `items`, `entries`).
@@ -80,7 +80,7 @@ class Inert:
 
 
 def described(obj: Any) -> str:
-    """What something out of a file is, for a message; its class by the name that the file gives."""
+    """A description of an object from a file, for a message; its class is the name in the file."""
     if isinstance(obj, Inert):
         return f"an object of the class {obj.name[:200]}"
     return "nothing" if obj is None else f"an object of the type {type(obj).__name__!r}"

@@ -32,7 +32,7 @@ def library() -> Any:
 
 
 def load_foreign(kind: str, directory: str | os.PathLike[str], **options: Any) -> Any:
-    """What the class `kind` of transformers makes of the files in a directory.
+    """The object that the class `kind` of transformers loads from a directory.
 
     A checkpoint whose architecture the library has itself is read by the library's own class, also
     if it brings another; one that cannot do without its own code is refused.

@@ -41,7 +41,7 @@ class TransformerShape:
 
 @dataclass(frozen=True)
 class BlockShape(TransformerShape):
-    """The same for a network that reads in blocks, with or without a mixture of experts."""
+    """The shape of a network that reads in blocks, with or without a mixture of experts."""
 
     head_dim: int = 0
     block_length: int = 1

@@ -104,7 +104,7 @@ class BD3LM(MDLM):
     def of_checkpoint(
         cls, checkpoint: Checkpoint, shape: DiTShape, spec: CheckpointSpec, device: torch.device
     ) -> Self:
-        """With the block size of its configuration, which no tensor tells."""
+        """Load with the block size of the configuration, which no tensor shows."""
         block = checkpoint.config.get("block_size")
         if block is None:
             raise UserError(

@@ -249,7 +249,7 @@ class Release:
 
 
 def first_device(network: Any) -> torch.device:
-    """Where the embedding is computed: its weights may lie elsewhere until then (offloading)."""
+    """The device of the embedding; its weights may be elsewhere until it runs (offloading)."""
     embedding = network.get_input_embeddings()
     execution = getattr(getattr(embedding, "_hf_hook", None), "execution_device", None)
     if embedding.weight.device.type != "meta" or execution is None:

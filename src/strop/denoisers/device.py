@@ -164,7 +164,7 @@ def free_bytes(device: torch.device) -> int | None:
 
 
 def _free_here() -> int | None:
-    """Of this machine; a container may have less."""
+    """Free bytes of this machine; a container may have fewer."""
     try:
         with open("/proc/meminfo") as lines:
             meminfo = dict(line.split(":", 1) for line in lines)

@@ -150,7 +150,7 @@ class DiffusionGemma:
 
     @property
     def dtype(self) -> torch.dtype:
-        """Of the weights, in which the next call is told what this one predicted."""
+        """The dtype of the weights, in which predictions are passed to the next call."""
         return self.network.model.decoder.embed_tokens.weight.dtype
 
     @torch.no_grad()
@@ -217,7 +217,7 @@ def _network(directory: Path, options: Any, device: torch.device) -> Any:
 
 
 def _shape(config: Mapping[str, Any], where: Path) -> dict[str, int | float | bool]:
-    """What a generator's identity says of the network; transformers reads the rest."""
+    """The network's part of a generator's identity; transformers reads the rest."""
     text = config.get("text_config")
     if not isinstance(text, Mapping):
         raise UserError(

@@ -219,7 +219,7 @@ def _adapt(network: Any, directory: Path) -> None:
 def spec_of(
     family: str, files: Sequence[Path], shape: Mapping[str, Any], options: LoadOptions
 ) -> CheckpointSpec:
-    """What the files and the options make: the identity of a checkpoint."""
+    """The identity of a checkpoint, from its files and options."""
     load_identity = {} if options.identity is None else {"load": options.identity}
     sha256 = sha256_of_all(files)
     return CheckpointSpec(
@@ -269,7 +269,7 @@ def _finite(tensor: torch.Tensor) -> bool:
 
 
 def first_line(error: Exception) -> str:
-    """What an error of another library says, short enough for a message."""
+    """The first line of another library's error, short enough for a message."""
     text = str(error).strip()
     if not text or isinstance(error, KeyError):  # whose text is a bare word
         return f"{type(error).__name__} {text}".strip()[:200]

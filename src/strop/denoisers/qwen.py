@@ -52,14 +52,14 @@ def shape_fields(config: Fields) -> dict[str, Any]:
 
 
 def block_fields(config: Fields) -> dict[str, Any]:
-    """The same of a network that reads in blocks, whose heads may have a size of their own."""
+    """The same for a network that reads in blocks, whose heads may have a size of their own."""
     fields = shape_fields(config)
     head = config.count("head_dim", fields["width"] // fields["n_heads"])
     return {**fields, "head_dim": head}
 
 
 def written(shape: TransformerShape, eos_id: int) -> dict[str, Any]:
-    """The same fields, to write."""
+    """The same fields as they are written to config.json."""
     ends = dict.fromkeys(("bos_token_id", "eos_token_id", "pad_token_id"), eos_id)
     extra = {"mask_token_id": shape.mask_id, "rope_theta": shape.rope_theta}
     return dict(sorted({**decoder_config(shape), **ends, **extra}.items()))

@@ -81,7 +81,7 @@ def _field_value(value: Any) -> Any:
 
 @dataclass
 class _Asking:
-    """What the requests for one unit share."""
+    """The common state of the requests for one unit."""
 
     client: Client
     caps: Caps
@@ -337,7 +337,7 @@ def latency_of(cells: Sequence[Cell]) -> tuple[str, ...]:
 
 
 def _pin(entry: Mapping[str, Any]) -> dict[str, Any]:
-    """What stands in place of the weights' hash."""
+    """The server's own statement of its model, in place of the weights' hash."""
     return {"model": entry.get("model"), "fingerprint": entry.get("system_fingerprint")}
 
 

@@ -89,7 +89,7 @@ def largest_batch(model: Model, spec: SamplerSpec, length: int) -> int:
 
 
 def _bytes(model: Model, length: int) -> int:
-    """Of one sequence, when all its positions are drawn at once."""
+    """Bytes of one sequence, when all its positions are drawn at once."""
     tables = TABLES * length * model.vocab_size * 4
     if not isinstance(model, Denoiser):
         return tables
@@ -224,7 +224,7 @@ class DrawJob(ModelJob):
     canvases: Canvases | None
 
     def open(self, loaded: Model) -> DrawWorker:
-        """With the checkpoint, which other cells may have been drawn from."""
+        """A worker with the checkpoint, which other cells may share."""
         worker = DrawWorker(loaded, self.cells, self.canvases)
         worker.facts["checkpoint"] = self.recipe.as_written
         return worker

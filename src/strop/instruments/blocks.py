@@ -34,7 +34,7 @@ class BlockWorker:
         self._model, self._measure = model, measure
 
     def work(self, cell: int, missing: Sequence[int]) -> Iterator[tuple[int, pa.Table]]:
-        """One block of a cell."""
+        """Measure one block of a cell."""
         yield missing[0], self._measure(self._model, cell, missing)
 
 

@@ -79,7 +79,7 @@ def source(family: str, folder: Path) -> str:
 
 
 def loaded(family: str, folder: Path, device: str = "cpu") -> Model:
-    """That checkpoint as a model."""
+    """The model of a family's small checkpoint."""
     written = family not in ("ar", "llada", "dream")
     return load_model(source(family, folder), family=family if written else None, device=device)
 

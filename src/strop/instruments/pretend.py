@@ -50,7 +50,7 @@ _WATCHING = str(Path(__file__).parent)
 
 
 class MixedDevices(RuntimeError):
-    """What CUDA would have refused."""
+    """An operation on several devices, which CUDA would refuse."""
 
 
 class Pretended(torch.Tensor):
@@ -128,7 +128,7 @@ class DeviceWatch(TorchDispatchMode):
         self.operations = 0
 
     def debug(self, mode: str) -> None:
-        """As torch has it: say every wait as a warning."""
+        """Warn of every wait, as torch does."""
         self.warns = mode == "warn"
         if self.warns:
             warnings.warn("This does not yet detect all synchronizing operations.", stacklevel=2)
@@ -188,7 +188,7 @@ def _always(value: Any) -> Any:
 
 
 def _factory_on_device(factory: Any) -> Any:
-    """These make a tensor on the CPU first and would go on inside torch."""
+    """A factory that makes a tensor on the CPU, then moves it; torch alone would stay inside torch."""
 
     def make(data: Any, *args: Any, device: Any = None, **kwargs: Any) -> torch.Tensor:
         if isinstance(data, Pretended):

@@ -63,7 +63,7 @@ class Generation:
 
 @dataclass
 class Settings:
-    """What the user said, for one sampler."""
+    """The user's settings for one sampler."""
 
     sampler: str
     overrides: Mapping[str, Any]
@@ -75,7 +75,7 @@ class Settings:
         self.of({}, "")  # report what is impossible before a task is read
 
     def of(self, arguments: Mapping[str, Any], task: str) -> Generation:
-        """What holds for a request of `task` that comes with the arguments `asked`."""
+        """The settings of a request of `task` with these generation arguments."""
         arguments = _without_neutral(in_one_name(arguments, f"generation arguments of {task}"))
         until = arguments.pop("until", ())
         texts = [until] if isinstance(until, str) else list(until)

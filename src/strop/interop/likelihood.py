@@ -31,7 +31,7 @@ TOKENS = 8192
 
 @dataclass(frozen=True)
 class Pair:
-    """What is given, and what is scored."""
+    """A context, and the response that is scored."""
 
     context: tuple[int, ...]
     response: tuple[int, ...]

@@ -111,7 +111,7 @@ class StropLM(LM):
     def create_from_arg_string(
         cls, arg_string: str, additional_config: Mapping[str, Any] | None = None
     ) -> StropLM:
-        """The same from `key=value,key=value`."""
+        """Make a model from `key=value,key=value`."""
         return cls.create_from_arg_obj(
             utils.simple_parse_args_string(arg_string), additional_config
         )

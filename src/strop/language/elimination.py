@@ -39,7 +39,7 @@ class Bucket:
 
     @property
     def message_scope(self) -> tuple[int, ...]:
-        """What its message speaks of."""
+        """The latents of its message: all but its own."""
         return tuple(latent for latent in self.scope if latent != self.latent)
 
 
@@ -84,7 +84,7 @@ class Elimination:
 
     @property
     def entries(self) -> int:
-        """Of the tables of all buckets."""
+        """The number of entries of all buckets' tables."""
         return sum(self._entries)
 
     @property

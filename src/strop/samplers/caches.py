@@ -110,7 +110,7 @@ def _compared(logits: Tensor, other: Tensor, mask_id: int) -> tuple[Tensor, Tens
 
 @dataclass(frozen=True)
 class CachedOutputs:
-    """What came out, in the order of the outputs."""
+    """The outputs through one cache, in their order."""
 
     ids: Numbers
     """Generated tokens [n, L], without the prompts."""

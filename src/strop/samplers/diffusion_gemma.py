@@ -65,7 +65,7 @@ class CanvasRule:
 
     @classmethod
     def of(cls, spec: SamplerSpec, denoiser: DiffusionGemma) -> CanvasRule:
-        """That of a sampler's settings."""
+        """The rule of a sampler's settings."""
         chosen = spec.settings
         return cls(
             steps=spec.steps,
@@ -272,7 +272,7 @@ class Writing:
         number: int,
         step: int,
     ) -> None:
-        """One decoder call of the sequences at `here`; those that are done stay as they are."""
+        """One decoder call of the sequences `sequences`; those that are done stay as they are."""
         rule, read = self.rule, state.ids[sequences]
         before = None if state.before is None else state.before[sequences]
         scores = self.denoiser.denoise(read, memory, before)

@@ -27,7 +27,7 @@ ROUNDS = 10_000
 
 @dataclass
 class PublicText:
-    """What every decoder is given."""
+    """The input of every public decoder."""
 
     denoiser: BlockDenoiser
     prompt: Tensor

@@ -42,7 +42,7 @@ ALGORITHMS = {
 
 @dataclass(frozen=True)
 class PublicRun:
-    """What every decoder is given."""
+    """The input of every public decoder."""
 
     denoiser: Denoiser
     ids: Tensor

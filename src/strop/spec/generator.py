@@ -245,7 +245,7 @@ LIFTED = ("steps", "temperature", "top_p")
 
 
 def _in_our_names(facts: Sampler, data: dict[str, Any]) -> dict[str, Any]:
-    """What came under a public code's names, as fields or among `settings`, under ours.
+    """Translate a public code's names, as fields or among `settings`, into ours.
 
     Among `settings`, what is a field of every sampler becomes that field.
     """
@@ -489,7 +489,7 @@ class GeneratorSpec(Spec):
         length: int,
         prompts: PromptSpec | None = None,
     ) -> Self:
-        """With the steps of a causal sampler filled in."""
+        """A generator with the steps of a causal sampler filled in."""
         return cls(
             checkpoint=checkpoint,
             sampler=sampler.for_length(length),

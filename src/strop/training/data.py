@@ -455,7 +455,7 @@ def _train_bpe(spec: DataSpec, root: Path) -> str:
 
 
 def end_of_text(codec: TextCodec, name: str) -> int:
-    """Its id; a tokenizer without one cannot join documents."""
+    """The id of the end-of-text token; a tokenizer without one cannot join documents."""
     ids = codec.encode(END_OF_TEXT)
     if len(ids) != 1:
         raise UserError(

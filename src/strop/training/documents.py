@@ -226,7 +226,7 @@ def write_manifest(directory: Path, manifest: dict[str, Any]) -> None:
 
 
 def _own_hash(manifest: dict[str, Any]) -> str:
-    """Of everything but itself, in one spelling."""
+    """The manifest's hash, of everything but the hash itself, in one spelling."""
     content = {key: value for key, value in manifest.items() if key != "sha256"}
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
@@ -348,7 +348,7 @@ class Census:
 
     @property
     def sha256(self) -> str:
-        """Of all documents, in order."""
+        """SHA-256 of all documents, in order."""
         return self._digest.hexdigest()
 
 

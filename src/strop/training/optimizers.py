@@ -242,7 +242,7 @@ def fsdp_strategy(world: int) -> Any:
 
 
 def network_dtype(spec: TrainSpec, device: torch.device) -> torch.dtype:
-    """Of the matrix products: bfloat16 on CUDA, float32 on the CPU, unless the spec says."""
+    """The dtype of matrix products: bfloat16 on CUDA, float32 on the CPU, or the spec's."""
     if spec.precision == "auto":
         return torch.bfloat16 if device.type == "cuda" else torch.float32
     if spec.precision == "bfloat16" and device.type == "cpu" and not _bfloat16_runs():

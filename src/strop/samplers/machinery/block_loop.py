@@ -113,7 +113,7 @@ class BlockRules:
         return self.editing < 1
 
     def due(self, call: Numbers) -> Numbers:
-        """What a block's call owes, by its number from 0."""
+        """The quota of a block's call, by its number from 0."""
         if self.quota is not None:
             return np.full_like(call, self.quota)
         return quota_at(self.block, self.steps, call)
@@ -255,7 +255,7 @@ class _Filling:
             self._stop(end)
 
     def _round(self, rows: Numbers, end: int, inside: Truths, due: Numbers) -> Truths:
-        """One call for `rows`; who of them edited a token."""
+        """One call for `rows`; returns which of them edited a token."""
         canvas, rules = self.canvas, self.rules
         masks = canvas.masked & inside
         editable = self.opened & inside & ~masks if rules.edits else np.zeros_like(masks)

@@ -417,7 +417,7 @@ class Threshold(Commit):
     level: float
 
     def choose(self, value: Tensor, view: View, turn: Turn, draws: Draws) -> Tensor:  # noqa: ARG002
-        """Those above, and the leftmost best."""
+        """The positions above the threshold, and the leftmost best."""
         first = torch.zeros_like(view.opened).scatter(1, value.argmax(1, keepdim=True), True)
         return view.opened & (first | (value >= self.level))
 
@@ -530,7 +530,7 @@ class Coins(Schedule):
         return
 
     def choose(self, value: Tensor, view: View, turn: Turn, draws: Draws) -> Tensor:  # noqa: ARG002
-        """Where the coin says so."""
+        """The positions whose coin falls below the chance."""
         if self.last(turn):
             return view.opened.clone()
         before, after = self.times(turn)

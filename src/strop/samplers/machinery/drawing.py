@@ -75,7 +75,7 @@ SCORES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
 
 @dataclass(frozen=True)
 class Confidence:
-    """One way to score."""
+    """A rule that scores positions."""
 
     kind: str
     """A name in `SCORES`, or `random` or `left`, which need no network."""

@@ -130,7 +130,7 @@ def point_numbers(stream: Stream, where: Address, point: Any) -> Floats:
 
 
 def numbers_of(offers: Offers, row: Numbers, point: Numbers, stream: Stream) -> Floats:
-    """Those of all points; only what was not drawn ahead is drawn."""
+    """The numbers of all points; only those that were not drawn ahead are drawn."""
     if offers.numbers is None:
         return point_numbers(stream, offers.where.at(row), point)
     numbers = offers.numbers[row]

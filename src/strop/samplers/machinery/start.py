@@ -175,7 +175,7 @@ class Trace:
             tokens.append(token[at_slot])
 
     def _keep(self, output: Numbers, slot: Numbers, column: Numbers, position: Numbers) -> None:
-        """Of the outputs that are traced, the values that are about to be replaced."""
+        """Keep the values that are about to be replaced, of the outputs that are traced."""
         traced = (output < TRACED) & (self._last[slot, column] != UNSEEN)
         for changed_slot in np.unique(slot[traced]).tolist():
             at_slot = traced & (slot == changed_slot)
