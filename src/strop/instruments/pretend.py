@@ -188,7 +188,7 @@ def _always(value: Any) -> Any:
 
 
 def _factory_on_device(factory: Any) -> Any:
-    """A factory that makes a tensor on the CPU, then moves it; torch alone would stay inside torch."""
+    """Make a factory build its tensor on the CPU, then move it: its own code never reaches us."""
 
     def make(data: Any, *args: Any, device: Any = None, **kwargs: Any) -> torch.Tensor:
         if isinstance(data, Pretended):
