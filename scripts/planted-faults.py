@@ -532,8 +532,8 @@ FAULTS = (
     Fault(
         "table 2A has the standard sampler's number on both sides",
         "verbs/groupeval_study.py",
-        'known = said.get(f"{name}_{setting}")',
-        'known = said.get(f"{name}_standard")',
+        'published = printed_row.get(f"{name}_{setting}")',
+        'published = printed_row.get(f"{name}_standard")',
         (
             "tests/verbs/test_groupeval_study.py::test_table_2a_has_every_printed_number_in_its_place",
         ),
@@ -541,8 +541,8 @@ FAULTS = (
     Fault(
         "a ratio of two generators is the other way round",
         "verbs/exact_output.py",
-        'found = ratio(above, below, seed=ask["seed"])',
-        'found = ratio(below, above, seed=ask["seed"])',
+        'measured = ratio(above, below, seed=ask["seed"])',
+        'measured = ratio(below, above, seed=ask["seed"])',
         (
             "tests/verbs/test_family_studies.py"
             "::test_ratios_and_judged_differences_are_of_the_first_over_the_second",
@@ -558,8 +558,8 @@ FAULTS = (
     Fault(
         "a certificate forgets the noise of what was published",
         "verbs/certify.py",
-        'told["outputs"], error=error',
-        'told["outputs"] * 10**9, error=error',
+        'printed["outputs"], error=error',
+        'printed["outputs"] * 10**9, error=error',
         ("tests/verbs/test_certify.py::test_a_gap_has_the_noise_of_both_sides",),
     ),
 )
