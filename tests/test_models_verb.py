@@ -174,7 +174,7 @@ def test_rows_are_joined_as_the_training_code_does(tmp_path: Path, capsys) -> No
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        ((), "say --texts FILE, or --dataset NAME"),
+        ((), "give --texts FILE, or --dataset NAME"),
         (("--length", "2", "--texts"), "both sides"),
         (("--length", "100", "--texts"), "do not fill one row"),
         (("--texts",), "holds no text"),

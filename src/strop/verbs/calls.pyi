@@ -8,8 +8,7 @@ from inspect import Signature
 from os import PathLike
 from typing import Any, Literal, Required, TypedDict, Unpack
 
-from strop.verbs.verb import Result
-from strop.verbs.verb import Parameter, Verb
+from strop.verbs.verb import Parameter, Result, Verb
 
 Place = str | PathLike[str]
 MODULES: tuple[str, ...]
