@@ -234,7 +234,7 @@ def test_one_that_fails_later_is_a_problem_from_then_on(
     fruits.leave_out("apple", "nobody can")
     assert list(fruits) == ["apple", "pear"]
     assert only(fruits.problems()).error == "it is rotten"
-    assert fruits.told() == []
+    assert fruits.described() == []
 
 
 def test_a_group_that_nobody_reads_is_told(fruits: Registry[Fruit], path: Path) -> None:

@@ -135,7 +135,7 @@ def test_code_of_a_checkpoint_never_runs(
     with pytest.raises(UserError) as told:
         WAYS[way](place, monkeypatch)
     assert not (tmp_path / "trace").exists()
-    assert told.value.what.startswith("This checkpoint asks for code of its own to be run")
+    assert told.value.what.startswith("This checkpoint needs code of its own")
     assert told.value.where == str(place)
     assert "config.json: auto_map names evil.EvilConfig" in (told.value.got or "")
     assert "choose another checkpoint" in (told.value.fix or "")

@@ -175,7 +175,7 @@ def test_a_server_that_completes_nothing_says_what_to_start_from(
         server.law = OnlyFromText()
         code, _, err = call("sample", server.source, "-n", 2, "--length", 6, "-o", tmp_path / "s")
         assert code == 1
-        assert "completes nothing of an empty text" in err
+        assert "generates nothing from an empty text" in err
         assert "start=<s>" in err
         code, out, err = call(
             *("audit", server.source, *AUDIT, "--axis", "start=<s>"),

@@ -110,7 +110,7 @@ def smoothed(curve: Curve, entropies: Floats, level: Level) -> tuple[Floats, Flo
     fitted = parabola(curve.entropy, curve.level)
     left = curve.level - fitted(curve.entropy)
     sure = simultaneous(left, level.different, curve.side.n)
-    if any(one.above(ROUNDING) or one.below(-ROUNDING) for one in sure):
+    if any(residual.above(ROUNDING) or residual.below(-ROUNDING) for residual in sure):
         return None
     usable = left[1:][np.isfinite(left[1:]).all(axis=1)]
     beyond = np.sqrt(np.maximum(left[0] ** 2 - usable.var(axis=0), 0.0))
@@ -210,20 +210,20 @@ class Equal:
 
 def grid(a: Curve, b: Curve, floor: float | None) -> Grid | None:
     """Where both frontiers can be read off, or None."""
-    bounds = [_reached(one) for one in (a, b)]
-    low, high = max(one[0] for one in bounds), min(one[1] for one in bounds)
+    bounds = [_reached(curve) for curve in (a, b)]
+    low, high = max(bound[0] for bound in bounds), min(bound[1] for bound in bounds)
     low = low if floor is None else max(low, floor)
-    points = [one for one in (a, b) if one.entropy.shape[1] == 1]
+    points = [curve for curve in (a, b) if curve.entropy.shape[1] == 1]
     if len(points) == 2:
         return None
     if points:
-        [mine] = points
-        inside = order_statistics(mine.entropy[1:, 0], INSIDE)
-        outer = _reached(b if mine is a else a)
+        [single] = points
+        inside = order_statistics(single.entropy[1:, 0], INSIDE)
+        outer = _reached(b if single is a else a)
         least = outer[0] if floor is None else max(outer[0], floor)
         if inside[0] < least or inside[1] > outer[1]:
             return None
-        return Grid(inside[0], inside[1], mine.entropy)
+        return Grid(inside[0], inside[1], single.entropy)
     if not low < high:
         return None
     number = len(PARTS) * POINTS
@@ -253,11 +253,11 @@ def smooth_gaps(a: Curve, b: Curve, where: Grid, level: Level) -> tuple[Floats, 
 
     If a side has no parabola, both are read off straight lines.
     """
-    both = [smoothed(side, where.points, level) for side in (a, b)]
-    if both[0] is None or both[1] is None:
+    pair = [smoothed(side, where.points, level) for side in (a, b)]
+    if pair[0] is None or pair[1] is None:
         return a.at(where.points) - b.at(where.points), _bend(a, b, _entropies(where))
-    (one, off_one), (two, off_two) = both[0], both[1]
-    return one - two, np.zeros(len(off_one)) if _alike(a, b) else off_one + off_two
+    (smooth_a, off_a), (smooth_b, off_b) = pair[0], pair[1]
+    return smooth_a - smooth_b, np.zeros(len(off_a)) if _alike(a, b) else off_a + off_b
 
 
 def _entropies(where: Grid) -> Floats:
@@ -288,8 +288,8 @@ def thin(curve: Curve, where: Grid, allowed: float, level: Level) -> tuple[int, 
     upper = int(np.clip((curve.entropy[0] <= worst).sum(), 1, len(order) - 1))
     sure = 1 - (1 - level.different) / (len(order) - 2)
     bent = [order_statistics(column[1:], sure) for column in curve.missed.T]
-    near = [one for one in (upper - 2, upper - 1) if 0 <= one < len(bent)]
-    if not any(low > 0 or high < 0 for low, high in (bent[one] for one in near)):
+    near = [index for index in (upper - 2, upper - 1) if 0 <= index < len(bent)]
+    if not any(low > 0 or high < 0 for low, high in (bent[index] for index in near)):
         return None
     return int(order[upper - 1]), int(order[upper])
 

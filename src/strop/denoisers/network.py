@@ -127,10 +127,10 @@ def filled(
     """A network of a shape with the tensors of a file; on `meta` only their sizes are looked at."""
     with torch.device("meta"):  # no memory and no time for weights that are replaced at once
         network = kind(shape)
-    # A copy: the tensors may be views of the file, which somebody could write to later.
-    place = device if device.type == "meta" else torch.device("cpu")
+    # A copy: the tensors may be views of the file, which could be written to later.
+    target = device if device.type == "meta" else torch.device("cpu")
     copies = {
-        key: tensor.to(place, torch.float32, copy=True)
+        key: tensor.to(target, torch.float32, copy=True)
         for key, tensor in tensors.items()
         if key != BUFFER
     }

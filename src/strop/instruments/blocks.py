@@ -46,9 +46,9 @@ class BlockJob(ModelJob):
 
     def open(self, loaded: Denoiser) -> BlockWorker:
         """With the checkpoint."""
-        found = BlockWorker(loaded, self.measure)
-        found.facts["checkpoint"] = self.recipe.said
-        return found
+        worker = BlockWorker(loaded, self.measure)
+        worker.facts["checkpoint"] = self.recipe.as_written
+        return worker
 
 
 def measure_with(
@@ -60,7 +60,7 @@ def measure_with(
     note: Callable[[str], None],
     what: str,
 ) -> Mapping[str, Any] | None:
-    """Complete all cells, here or by an engine's workers; who did something, if anybody."""
+    """Complete all cells, here or by an engine's workers; the session that measured, if any."""
     return measure_blocks(
         folder,
         cells,
@@ -85,18 +85,18 @@ class Compared:
     def of(cls, bench: CacheBench, caches: Sequence[str]) -> Compared:
         """Measured now."""
         laws = bench.laws(caches)  # first: it also warms the machine up
-        found = {PLAIN: bench.run(PLAIN), OTHER: bench.run(PLAIN, seed=bench.seed ^ 1)}
-        return cls(found | {cache: bench.run(cache) for cache in caches}, laws)
+        outputs = {PLAIN: bench.run(PLAIN), OTHER: bench.run(PLAIN, seed=bench.seed ^ 1)}
+        return cls(outputs | {cache: bench.run(cache) for cache in caches}, laws)
 
     def table(self, index: Sequence[int]) -> pa.Table:
         """A line per output."""
         import pyarrow as pa
 
         columns: dict[str, Any] = {"index": list(index)}
-        for name, one in self.outputs.items():
-            columns |= {f"{name}.ids": list(one.ids), f"{name}.calls": one.calls}
-            columns[f"{name}.positions"] = one.positions
-            columns[f"{name}.seconds"] = np.full(len(index), one.seconds / len(index))
+        for name, outputs in self.outputs.items():
+            columns |= {f"{name}.ids": list(outputs.ids), f"{name}.calls": outputs.calls}
+            columns[f"{name}.positions"] = outputs.positions
+            columns[f"{name}.seconds"] = np.full(len(index), outputs.seconds / len(index))
         for name, laws in self.laws.items():
             columns |= {f"{name}.{key}": list(value) for key, value in vars(laws).items()}
         return pa.table(columns)

@@ -175,8 +175,8 @@ class Revising:
         token, packed.chance = self._draws.draw(clean, at, weights, mask_id)
         if sure is not None:
             chosen = packed.upload(token)[:, None]
-            found = sure.gather(-1, chosen)[:, 0].exp().cpu().numpy()  # waits
-            self._confidence[rows.slot, rows.position] = found
+            confidence = sure.gather(-1, chosen)[:, 0].exp().cpu().numpy()  # waits
+            self._confidence[rows.slot, rows.position] = confidence
         return token
 
     def _take_back(self, slots: Numbers, packed: Packed) -> None:

@@ -91,12 +91,12 @@ def _euler(run: DenseRun, ids: Tensor, k: int) -> Tensor:
     grid, mask_id = run.grid, run.denoiser.mask_id
     score = _score(run, ids, grid.sigmas()[k])
     masked = (ids == mask_id)[..., None]
-    own = torch.zeros_like(score).scatter_(-1, ids[..., None], 1.0)
-    rate = torch.where(masked, 1 - own, -own) * score
+    identity = torch.zeros_like(score).scatter_(-1, ids[..., None], 1.0)
+    rate = torch.where(masked, 1 - identity, -identity) * score
     rate.scatter_(-1, ids[..., None], 0.0)
     rate.scatter_(-1, ids[..., None], -rate.sum(-1, keepdim=True))
     width = grid.t[k] - grid.s[k]
-    return own + width * noise_rate(grid.t[k]) * rate
+    return identity + width * noise_rate(grid.t[k]) * rate
 
 
 def _score(run: DenseRun, ids: Tensor, sigma: Tensor) -> Tensor:

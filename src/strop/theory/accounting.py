@@ -117,9 +117,9 @@ def dependence_profile(target: Target) -> RateProfile:
     H, out = target.entropies, np.zeros(target.L - 1)
     for i in range(target.L):
         for j in (k for k in range(target.L) if k != i):
-            both = 1 << i | 1 << j
-            A = masks[masks & both == 0]
-            information = H[A | 1 << i] + H[A | 1 << j] - H[A | both] - H[A]
+            pair = 1 << i | 1 << j
+            A = masks[masks & pair == 0]
+            information = H[A | 1 << i] + H[A | 1 << j] - H[A | pair] - H[A]
             out += np.bincount(sizes[A], information, minlength=target.L - 1)
     return RateProfile(out)
 
@@ -364,7 +364,7 @@ def losses_at_grid(losses: Array, problem: LawProblem) -> Array:
     if len(losses) == 1:
         return loss_profile(losses[0], length)(levels)
     rounds = zip(losses, levels, strict=True)
-    return np.array([float(loss_profile(one, length)(level)) for one, level in rounds])
+    return np.array([float(loss_profile(loss, length)(level)) for loss, level in rounds])
 
 
 def _dot(masses: Array, values: Array) -> float:
@@ -440,9 +440,11 @@ def round_errors(first: LawProblem, second: LawProblem) -> Array:
     target, q, r = first.target, first.tables(), second.tables()
     worst = []
     for k, rho in enumerate(hazards(first.grid)):
-        mine, theirs = q[min(k, len(q) - 1)], r[min(k, len(r) - 1)]
+        first_table, second_table = q[min(k, len(q) - 1)], r[min(k, len(r) - 1)]
         sets = range(target.subsets - 1) if k else (0,)
-        worst.append(max(_state_error(mine, theirs, A, rho, target.shape) for A in sets))
+        worst.append(
+            max(_state_error(first_table, second_table, A, rho, target.shape) for A in sets)
+        )
     return np.array(worst)
 
 

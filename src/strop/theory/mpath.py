@@ -101,9 +101,9 @@ def _measure(
         sign = np.sign(direction(problem).g)
         right = np.mean([np.sign(curve.slope_at_1()[0]) == sign for curve in curves])
         (sharpen if sign < 0 else smooth).append(right)
-    known = slice(0, len(random))
+    random_part = slice(0, len(random))
     # J_N has its minimum at 1 for every target: there is nothing to rank.
-    ranks: Any = spearmanr(exact[known], stars[known])[0] if m > 1 else 0.0
+    ranks: Any = spearmanr(exact[random_part], stars[random_part])[0] if m > 1 else 0.0
     between = (exact - 1) * (stars - exact) >= -1e-5  # the search is that exact
     return PathCount(
         m=m,

@@ -165,11 +165,11 @@ class ScheduleStudy:
         """One row per setting, as in a table."""
         out: list[dict[str, Any]] = []
         for setting in dict.fromkeys(self.settings):
-            mine = np.array([s == setting for s in self.settings])
+            of_setting = np.array([s == setting for s in self.settings])
             row: dict[str, Any] = {"L_V_N": list(setting)}
-            row |= {plan: float(np.median(self.shares[plan][mine])) for plan in self.shares}
-            row["first_lambda"] = float(np.median(self.first_lambda[mine]))
-            row["last_lambda"] = float(np.median(self.last_lambda[mine]))
+            row |= {plan: float(np.median(self.shares[plan][of_setting])) for plan in self.shares}
+            row["first_lambda"] = float(np.median(self.first_lambda[of_setting]))
+            row["last_lambda"] = float(np.median(self.last_lambda[of_setting]))
             out.append(row)
         return out
 

@@ -271,8 +271,8 @@ def carried(problem: LawProblem, tables: NDArray, extras: tuple[NDArray, ...]) -
     parts = []
     for start in range(0, problem.target.size, step):
         at = slice(start, start + step)
-        some = tuple(extra[..., at] for extra in extras)
-        parts.append(_carry(tables[..., at], some, problem.masses, small, large))
+        chunk_extras = tuple(extra[..., at] for extra in extras)
+        parts.append(_carry(tables[..., at], chunk_extras, problem.masses, small, large))
     return np.concatenate(parts, axis=-1)
 
 
@@ -449,8 +449,8 @@ def bernoulli_kl(p: float, q: float) -> float:
     return _kl(p, 1 - p, float(np.log(q)), float(np.log1p(-q)))
 
 
-def _kl(p: float, rest: float, log_q: float, log_rest: float) -> float:
-    return float(p * (np.log(p) - log_q) + rest * (np.log(rest) - log_rest))
+def _kl(p: float, other_p: float, log_q: float, other_log_q: float) -> float:
+    return float(p * (np.log(p) - log_q) + other_p * (np.log(other_p) - other_log_q))
 
 
 def _check(s: float, c: float, lam: float) -> None:

@@ -105,12 +105,13 @@ class Noise:
     """[B, up to L], true up to the response's end, in rows of prompt and response: the rest is
     filling that no token may look at. None: every row is text to its end."""
     cells: Tensor | None = None
-    """[2, n], row and column of every masked token, in order; None: nobody has looked yet."""
+    """[2, n], row and column of every masked token, in order; None: not computed yet."""
 
     def part(self, rows: slice | Tensor) -> Noise:
         """Some of the sequences."""
         hidden, weight, sigma, text, _ = self.tensors()
-        return Noise(*(None if one is None else one[rows] for one in (hidden, weight, sigma, text)))  # pyright: ignore[reportArgumentType]
+        parts = (None if part is None else part[rows] for part in (hidden, weight, sigma, text))
+        return Noise(*parts)  # pyright: ignore[reportArgumentType]
 
     def to(self, device: torch.device) -> Noise:
         """The same elsewhere, from the host, which made it and goes on while it is copied.
@@ -124,8 +125,8 @@ class Noise:
         cells = torch.stack(self.hidden.nonzero(as_tuple=True))
         return Noise(
             *(
-                None if one is None else upload(one, device)
-                for one in (self.hidden, self.weight, self.sigma, text, cells)  # pyright: ignore[reportArgumentType]
+                None if tensor is None else upload(tensor, device)
+                for tensor in (self.hidden, self.weight, self.sigma, text, cells)  # pyright: ignore[reportArgumentType]
             )
         )
 
@@ -227,8 +228,8 @@ def hidden_surprise(
         features = network.features(noisy, sigma, dtype)
     else:
         sight = training_sight(ids.shape[1], block, ids.device)
-        both = network.features(torch.cat([noisy, ids], 1), sigma, dtype, sight)
-        features = both[:, : ids.shape[1]]
+        doubled = network.features(torch.cat([noisy, ids], 1), sigma, dtype, sight)
+        features = doubled[:, : ids.shape[1]]
     where = noise.where()
     logits = network.head(features[where], dtype).float()
     return surprise_of(logits, ids[where], mask_id)
@@ -542,7 +543,9 @@ def save_network(
         config = flat_names(shape) if module.block is None else layout(shape, module.block).config
     elif isinstance(module, BothWays):
         network_config = module.network.config
-        fields = {ours: getattr(network_config, theirs) for ours, theirs in FIELDS.items()}
+        fields = {
+            field: getattr(network_config, foreign_name) for field, foreign_name in FIELDS.items()
+        }
         theta = float(network_config.rope_parameters["rope_theta"])
         shape = TransformerShape(**fields, rope_theta=theta, mask_id=module.mask_id)
         config = RELEASE.written(shape, end_of_text)
@@ -552,7 +555,7 @@ def save_network(
         # computes in it.
         config = module.network.config.to_dict()
         config |= {"architectures": [type(module.network).__name__], "dtype": "float32"}
-        config.pop("_name_or_path", None)  # where it was read from is nobody's business
+        config.pop("_name_or_path", None)  # a local path does not belong into a checkpoint
         tensors = {k: v for k, v in tensors.items() if k != "lm_head.weight"}  # it is the embedding
         end = "<|endoftext|>"
         settings = {
@@ -589,15 +592,15 @@ def begin_with(module: Trainable, source: str, codec: TextCodec) -> str:
         )
     network: Any = model.network  # pyright: ignore[reportAttributeAccessIssue]
     # What sizes of weights do not show: a network with other heads would take them and be wrong.
-    theirs, wanted = _unseen(network), _unseen(module.network)
-    if theirs != wanted:
-        raise _unfit("shape", source, _told(theirs), _told(wanted))
+    source_shape, run_shape = _unseen(network), _unseen(module.network)
+    if source_shape != run_shape:
+        raise _unfit("shape", source, _facts_text(source_shape), _facts_text(run_shape))
     weights = network.state_dict()
-    ours = {name: tuple(value.shape) for name, value in module.network.state_dict().items()}
-    for name in sorted({*ours, *weights}):
-        theirs = tuple(weights[name].shape) if name in weights else None
-        if ours.get(name) != theirs:
-            raise _unfit(f"shape ({name})", source, theirs, ours.get(name))
+    run_sizes = {name: tuple(value.shape) for name, value in module.network.state_dict().items()}
+    for name in sorted({*run_sizes, *weights}):
+        stored_size = tuple(weights[name].shape) if name in weights else None
+        if run_sizes.get(name) != stored_size:
+            raise _unfit(f"shape ({name})", source, stored_size, run_sizes.get(name))
     module.network.load_state_dict(weights)
     return model.spec.sha256
 
@@ -611,7 +614,7 @@ def _unseen(network: Any) -> dict[str, Any]:
     return {name: getattr(network.config, name, None) for name in names}
 
 
-def _told(facts: dict[str, Any]) -> str:
+def _facts_text(facts: dict[str, Any]) -> str:
     return ", ".join(f"{name}={value}" for name, value in facts.items())
 
 

@@ -1,16 +1,13 @@
-"""Which optimizer updates which weights.
+"""Which optimizer updates which weights, at what rate, on which devices.
 
-Muon for the blocks' matrices: momentum whose singular values are set to one.
+Muon, for the blocks' matrices, is momentum whose singular values are set to one. torch has a Muon,
+but its Newton-Schulz iteration runs in bfloat16, which many CPUs do slowly or not at all. This is
+the same update in the dtype of the network's products, and the three square matrices inside a
+query-key-value projection are treated one by one.
 
-torch has a Muon, but its Newton-Schulz iteration runs in bfloat16, which many CPUs do slowly or not
-at all. This is the same update in the dtype of the network's products, and the three square
-matrices inside a query-key-value projection are treated one by one.
-
-How far a run is, what the learning rate is there, and which checkpoints stay.
-
-Averaged weights: torch's `AveragedModel` with the public decay.
-
-Devices and processes: Lightning Fabric under `torchrun`, and whole states out of any of them.
+Also here: how far a run is, its learning rate there, and which checkpoints stay; the averaged
+weights (torch's `AveragedModel` with the public decay); and devices and processes (Lightning Fabric
+under `torchrun`), with whole states whatever the strategy.
 """
 
 from __future__ import annotations
@@ -176,9 +173,14 @@ def optimizers_of(
             fix="use `strategy=ddp`, or set optimizer: adamw",
         )
     taken = {id(parameter) for parameter in chosen}
-    rest = [parameter for parameter in module.parameters() if id(parameter) not in taken]
+    others = [parameter for parameter in module.parameters() if id(parameter) not in taken]
     adamw = torch.optim.AdamW(
-        rest, lr=spec.lr, betas=spec.betas, eps=spec.eps, weight_decay=spec.weight_decay, fused=True
+        others,
+        lr=spec.lr,
+        betas=spec.betas,
+        eps=spec.eps,
+        weight_decay=spec.weight_decay,
+        fused=True,
     )
     return [adamw, Muon(chosen, spec.muon_lr, dtype=dtype)] if chosen else [adamw]
 
@@ -195,19 +197,19 @@ def make_fabric(device: str, strategy: str) -> Any:
 
     if strategy not in STRATEGIES:
         raise unknown_name("strategy", strategy, STRATEGIES, where="`strategy`")
-    place = resolve_device(device)
+    torch_device = resolve_device(device)
     world = int(os.environ.get("WORLD_SIZE", "1"))
     local = int(os.environ.get("LOCAL_WORLD_SIZE", str(world)))
     chosen: Any = "ddp" if world > 1 and strategy == "auto" else strategy
     if strategy == "fsdp":
         chosen = fsdp_strategy(world)
     devices: Any = local
-    if world == 1 and place.type == "cuda" and place.index is not None:
-        devices = [place.index]
+    if world == 1 and torch_device.type == "cuda" and torch_device.index is not None:
+        devices = [torch_device.index]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # advice on launchers and unused devices
         fabric = Fabric(
-            accelerator="cuda" if place.type == "cuda" else "cpu",
+            accelerator="cuda" if torch_device.type == "cuda" else "cpu",
             devices=devices,
             num_nodes=max(1, world // local),
             strategy=chosen,
@@ -245,9 +247,9 @@ def network_dtype(spec: TrainSpec, device: torch.device) -> torch.dtype:
         return torch.bfloat16 if device.type == "cuda" else torch.float32
     if spec.precision == "bfloat16" and device.type == "cpu" and not _bfloat16_runs():
         raise UserError(
-            "Products in bfloat16 crash here.",
+            "Matrix products in bfloat16 crash on this machine.",
             where="TrainSpec.precision",
-            got="a process that ended in one matrix product of bfloat16 on the CPU",
+            got="a test process that crashed in a bfloat16 matrix product on the CPU",
             expected="a CPU whose bfloat16 units the operating system lets programs use",
             fix="set precision: auto, or ONEDNN_MAX_CPU_ISA=AVX512_CORE_BF16 in the environment",
         )

@@ -28,9 +28,9 @@ def outputs(
 
 def evaluator(default: str = EVALUATOR, smoke: Any = SAME) -> Parameter:
     """Who scores."""
-    shown = f"{EVALUATOR}, for embedded checkpoints only" if default == EVALUATOR else None
+    default_text = f"{EVALUATOR}, for embedded checkpoints only" if default == EVALUATOR else None
     words = "The language model that scores."
-    return Parameter("evaluator", words, default, smoke=smoke, shown=shown)
+    return Parameter("evaluator", words, default, smoke=smoke, shown=default_text)
 
 
 def refuse_sweep_without_one(temperatures: Sequence[float]) -> None:
@@ -156,7 +156,7 @@ SERVER = (
 
 FAMILY = Parameter(
     "family",
-    ", ".join(name for name, one in FAMILIES.builtin.items() if one.noise is not None)
+    ", ".join(name for name, family in FAMILIES.builtin.items() if family.noise is not None)
     + " or a plug-in's: where the files do not say.",
 )
 WEIGHTS = Parameter("weights", "Of a training file; ema by default.", choices=("ema", "raw"))

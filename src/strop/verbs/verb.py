@@ -108,8 +108,8 @@ class Result:
     """The things themselves, for whoever called from Python: pools, a run, judgments."""
 
     def __repr__(self) -> str:
-        titles = [one.title for one in self.printed() if isinstance(one, Table | Facts)]
-        texts = [one.strip() for one in self.printed() if isinstance(one, str)]
+        titles = [part.title for part in self.printed() if isinstance(part, Table | Facts)]
+        texts = [part.strip() for part in self.printed() if isinstance(part, str)]
         words = self.sentence or next(filter(None, [*titles, *texts]), repr(self.value))
         return f"Result({words.splitlines()[0][:300]})"
 
@@ -122,8 +122,8 @@ class Result:
     def tables(self) -> tuple[Table, ...]:
         """Those that are printed, the main one first."""
         if self.parts:
-            return tuple(one for one in self.parts if isinstance(one, Table))
-        return tuple(one for one in (self.table, *self.more.values()) if one.shown)
+            return tuple(part for part in self.parts if isinstance(part, Table))
+        return tuple(table for table in (self.table, *self.more.values()) if table.shown)
 
     def printed(self) -> tuple[Part, ...]:
         """What is printed, in order."""
@@ -157,9 +157,9 @@ class Result:
     def sentence(self) -> str | None:
         """The answer in a sentence, where there is one."""
         answers = [*self.facts.get("answer", ())]
-        answers += [one.text for one in self.parts if isinstance(one, Strong)]
+        answers += [part.text for part in self.parts if isinstance(part, Strong)]
         answers += self.notes
-        answers += [one for one in self.parts if isinstance(one, str)]
+        answers += [part for part in self.parts if isinstance(part, str)]
         return answers[0].strip() if answers else None
 
     @property
@@ -175,20 +175,20 @@ class Result:
 
     def to_csv(self, path: str | PathLike[str] | None = None) -> str:
         """Every value of the main table, written to `path` if one is given."""
-        return _written(self._main.csv().decode(), path)
+        return _write_if_asked(self._main.csv().decode(), path)
 
     def to_latex(self, path: str | PathLike[str] | None = None) -> str:
         """The main table as it is printed, for a paper."""
-        return _written(self._main.latex(), path)
+        return _write_if_asked(self._main.latex(), path)
 
     def to_markdown(self, path: str | PathLike[str] | None = None) -> str:
         """The main table as it is printed."""
-        return _written(self._main.markdown(), path)
+        return _write_if_asked(self._main.markdown(), path)
 
     def to_json(self, path: str | PathLike[str] | None = None) -> str:
         """Everything, as `--json` prints it."""
         text = json.dumps(self.printed_document(), indent=2, allow_nan=False, default=jsonable)
-        return _written(text + "\n", path)
+        return _write_if_asked(text + "\n", path)
 
     def to_arrow(self) -> pa.Table:
         """The main table, for pyarrow; of an interval `x` also `x_low` and `x_high`."""
@@ -216,13 +216,13 @@ class Result:
     @classmethod
     def read(cls, document: Mapping[str, Any]) -> Result:
         """What `document` wrote."""
-        known = {"asked", "title", "columns", "rows", "pivot", "shown", "tables", "notes"}
-        known |= {"missing", "format", "study", "command"}
+        own_keys = {"asked", "title", "columns", "rows", "pivot", "shown", "tables", "notes"}
+        own_keys |= {"missing", "format", "study", "command"}
         return cls(
             asked=dict(document["asked"]),
             table=Table.read(document),
-            more={name: Table.read(one) for name, one in document["tables"].items()},
-            facts={k: revived(v) for k, v in document.items() if k not in known},
+            more={name: Table.read(table) for name, table in document["tables"].items()},
+            facts={k: revived(v) for k, v in document.items() if k not in own_keys},
             notes=tuple(map(str, document["notes"])),
             missing=document["missing"],
         )
@@ -251,7 +251,7 @@ def jsonable(value: Any) -> Any:
     return value.document() if isinstance(value, Interval) else str(value)
 
 
-def _written(text: str, path: str | PathLike[str] | None) -> str:
+def _write_if_asked(text: str, path: str | PathLike[str] | None) -> str:
     if path is not None:
         from strop.disk import write
 
@@ -395,7 +395,7 @@ class Parameter:
             return Path(value)
         if self.kind in ("text", "float"):
             value = str(value) if isinstance(value, Path) else value
-            self._known(value)
+            self._check_choice(value)
             if value == "" and self.name != "out":  # whoever writes there says what is wanted
                 raise UserError(
                     f"`{self.name}` is empty.", where=f"`{self.name}`", fix="leave it out"
@@ -421,13 +421,13 @@ class Parameter:
     def _each(self, value: Any) -> tuple[Any, ...]:
         values = list(value) if isinstance(value, (list, tuple, range)) else [value]
         if self.kind in ("ints", "counts"):
-            values = [whole_number(self.name, one, self.least, self.most) for one in values]
+            values = [whole_number(self.name, item, self.least, self.most) for item in values]
         elif self.kind == "numbers":
-            for one in values:
-                self._plain(one)
+            for item in values:
+                self._check_plain(item)
         else:
-            for one in values:
-                self._known(one)
+            for item in values:
+                self._check_choice(item)
         if not values:
             raise UserError(
                 f"`{self.name}` is empty.", where=f"`{self.name}`", expected="at least one value"
@@ -435,7 +435,7 @@ class Parameter:
         as_given = self.kind == "counts" or self.argument
         return tuple(values) if as_given else tuple(dict.fromkeys(values))
 
-    def _plain(self, value: Any) -> None:
+    def _check_plain(self, value: Any) -> None:
         plain = isinstance(value, (int, float)) and not isinstance(value, (bool, Cooling))
         if not plain or not math.isfinite(value):
             raise UserError(
@@ -445,7 +445,7 @@ class Parameter:
                 expected="plain numbers: no schedule, as this is computed at one value at a time",
             )
 
-    def _known(self, value: Any) -> None:
+    def _check_choice(self, value: Any) -> None:
         if self.choices and value not in self.choices:
             words = self.name.replace("_", " ")
             raise unknown_name(words, str(value), self.choices, where=f"`{self.name}`")
@@ -505,7 +505,10 @@ class Ask:
 
     def given(self, *names: str) -> dict[str, Any]:
         """Those that are not the default."""
-        usual = {one.name: one.checked(one.default) for one in self.verb.parameters}
+        usual = {
+            parameter.name: parameter.checked(parameter.default)
+            for parameter in self.verb.parameters
+        }
         return {name: v for name, v in self.some(*names).items() if v != usual[name]}
 
     @cached_property
@@ -543,28 +546,28 @@ class Ask:
 
     def words(self, *names: str) -> list[str]:
         """What is not the default, as words of a command line."""
-        found = []
+        words = []
         for name, value in self.given(*names).items():
             flag = "-n" if name == "n" else f"--{name.replace('_', '-')}"
-            found += [flag] if value is True else [flag, spelled(value)]
-        return found
+            words += [flag] if value is True else [flag, spelled(value)]
+        return words
 
     def mark(self) -> dict[str, Any]:
         """For the mark: what was asked, as far as it is known without loading anything."""
         values = {k: v for k, v in self.values.items() if k not in ASIDE and v is not None}
-        asked = {"checkpoints": self.sources, **values, "smoke": self.smoke}
-        return json.loads(json.dumps(plain(asked), default=str))
+        request = {"checkpoints": self.sources, **values, "smoke": self.smoke}
+        return json.loads(json.dumps(plain(request), default=str))
 
     def said(self, **more: Any) -> dict[str, Any]:
         """For the result: what the numbers depend on."""
-        shown = {
+        used = {
             name: str(value) if isinstance(value, Path) else value
             for name, value in self.values.items()
             if name not in ASIDE and value is not None
         }
-        if "evaluator" in shown and isinstance(shown["evaluator"], str):
-            shown["evaluator"] = self.evaluator.spec.model_dump(mode="json")
-        return {"checkpoints": list(self.sources), **shown, "smoke": self.smoke, **more}
+        if "evaluator" in used and isinstance(used["evaluator"], str):
+            used["evaluator"] = self.evaluator.spec.model_dump(mode="json")
+        return {"checkpoints": list(self.sources), **used, "smoke": self.smoke, **more}
 
 
 @dataclass(frozen=True)
@@ -593,22 +596,24 @@ class Verb:
 
     def parameter(self, name: str) -> Parameter:
         """One by its name."""
-        for one in self.parameters:
-            if one.name == name:
-                return one
+        for parameter in self.parameters:
+            if parameter.name == name:
+                return parameter
         raise unknown_name("parameter", name, [p.name for p in self.parameters], where=self.name)
 
     def values(self, given: Mapping[str, Any], *, smoke: bool = False) -> dict[str, Any]:
         """A value for every parameter, from what was given and the defaults; checked."""
         for name in given:
             self.parameter(name)
-        found = {}
-        for one in self.parameters:
-            value = given.get(one.name)
+        values = {}
+        for parameter in self.parameters:
+            value = given.get(parameter.name)
             if value is None:
-                value = one.smoke if smoke and one.smoke is not SAME else one.default
-            found[one.name] = one.checked(value)
-        return found
+                value = (
+                    parameter.smoke if smoke and parameter.smoke is not SAME else parameter.default
+                )
+            values[parameter.name] = parameter.checked(value)
+        return values
 
     def asked(self, given: Mapping[str, Any], **speaking: Any) -> Ask:
         """What a command line or a call from Python says; `speaking` goes to the Ask."""
@@ -650,20 +655,20 @@ class Verb:
 
     def placed(self, arguments: Sequence[Any], given: Mapping[str, Any]) -> dict[str, Any]:
         """All arguments under their names."""
-        names = [one for one in self.takes if one.argument]
-        found = dict(given)
-        rest = list(arguments)
-        for one in names:
-            if rest:
-                found[one.name] = rest if one.kind == "many" else rest.pop(0)
-                rest = [] if one.kind == "many" else rest
-        if rest:
+        names = [parameter for parameter in self.takes if parameter.argument]
+        by_name = dict(given)
+        unnamed = list(arguments)
+        for parameter in names:
+            if unnamed:
+                by_name[parameter.name] = unnamed if parameter.kind == "many" else unnamed.pop(0)
+                unnamed = [] if parameter.kind == "many" else unnamed
+        if unnamed:
             raise UserError(
                 f"{self.name} takes {len(names)} arguments without a name.",
                 got=", ".join(map(str, arguments)),
-                expected=", ".join(one.argument for one in names) or "named ones",
+                expected=", ".join(parameter.argument for parameter in names) or "named ones",
             )
-        return found
+        return by_name
 
 
 @dataclass(frozen=True)

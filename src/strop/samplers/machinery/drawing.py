@@ -189,13 +189,13 @@ class AddressedDraws:
     ) -> tuple[Tensor, Tensor, Tensor | None]:
         """Tokens, how likely each was, and scores."""
         rule_out(logits, [self.mask_id, *self.forbid])
-        own = None if score is None or score.blind or score.tempered else logits.clone()
+        untempered = None if score is None or score.blind or score.tempered else logits.clone()
         heat = float(self.spec.temperature)
         law = self._law(logits, heat)
         probs = None
-        if own is not None:
-            rule_out(own, self.hush)
-            probs = own.softmax(-1)
+        if untempered is not None:
+            rule_out(untempered, self.hush)
+            probs = untempered.softmax(-1)
         elif score is not None and not score.blind:
             # At temperature 0 the public codes score by the untempered law, cut all the same.
             probs = (law if heat else self._law(logits, 1.0)).exp()
@@ -208,8 +208,8 @@ class AddressedDraws:
         """Log-probabilities of the clean tokens: tempered, then cut."""
         law = shaped(logits.clone(), self.mask_id, self.spec, self.confirm, temperature)
         if self.top_k and temperature:
-            kept = law >= law.topk(min(self.top_k, law.shape[-1]), dim=-1).values[:, -1:]
-            law = law.masked_fill(~kept, NEG_INFINITY)
+            in_top = law >= law.topk(min(self.top_k, law.shape[-1]), dim=-1).values[:, -1:]
+            law = law.masked_fill(~in_top, NEG_INFINITY)
             law = law - law.logsumexp(-1, keepdim=True)
         return law
 
@@ -218,11 +218,11 @@ class AddressedDraws:
     ) -> tuple[Tensor, Tensor]:
         """By address; a law that is certain needs no number, and none is wasted."""
         row = view.rows[sequence]
-        place = self.places[row, column + view.start]
-        where = Address(self.outputs[row], view.rounds[sequence], place)
+        open_index = self.places[row, column + view.start]
+        where = Address(self.outputs[row], view.rounds[sequence], open_index)
         if isinstance(self._draws, ExactDraw):
             return self._draws.tokens(law, where)  # nobody has to know what came out
-        certain = Weights.certain(len(place))
+        certain = Weights.certain(len(open_index))
         token, chance = self._draws.draw(law, where, certain, self.mask_id)
         return upload(token, law.device), chance
 
@@ -388,10 +388,10 @@ class CategoricalDraws:
         rule_out(logits, self.forbid)
         probs = self._law(logits)
         drawn = probs.max(-1).indices if self.temperature == 0 else self._draw(probs)
-        mine = where[extent]
-        if mine.all():
+        chosen = where[extent]
+        if chosen.all():
             return probs, drawn
-        rows = upload(np.flatnonzero(mine), view.device)
+        rows = upload(np.flatnonzero(chosen), view.device)
         return probs[rows], drawn[rows]
 
     def _law(self, logits: Tensor) -> Tensor:
