@@ -27,15 +27,14 @@ from inspect import Signature
 from os import PathLike
 from typing import Any, Literal, Required, TypedDict, Unpack
 
-from strop.verbs.verb import Result
-from strop.verbs.verb import Parameter, Verb
+from strop.verbs.verb import Parameter, Result, Verb
 
 Place = str | PathLike[str]
 MODULES: tuple[str, ...]
 VERBS: dict[str, tuple[str, str]]
 
 def record_of(name: str) -> Verb | None: ...
-def argument_name(one: Parameter, verb: Verb) -> str: ...
+def argument_name(parameter: Parameter, verb: Verb) -> str: ...
 def signature(verb: Verb) -> Signature: ...
 '''
 TYPES = {

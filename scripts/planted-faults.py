@@ -284,7 +284,7 @@ FAULTS = (
     Fault(
         "better though somewhere it may be worse by the margin",
         "comparing/verdict.py",
-        "if equal.mean.below(-average) and all(one.below(most) for one, most in points):",
+        "if equal.mean.below(-average) and all(point.below(most) for point, most in points):",
         "if equal.mean.below(-average):",
         ("tests/comparing/test_exact.py",),
     ),
@@ -312,15 +312,15 @@ FAULTS = (
     Fault(
         "an output that is too short is scored on what it has",
         "comparing/diversity.py",
-        "there = self.lengths >= tokens",
-        "there = self.lengths >= 1",
+        "long_enough = self.lengths >= tokens",
+        "long_enough = self.lengths >= 1",
         ("tests/comparing/test_scored.py",),
     ),
     Fault(
         "another margin begins to count looks anew",
         "comparing/outputs.py",
-        "looks = known.setdefault(_hash([_identity(one) for one in pair]), [])",
-        'looks = known.setdefault(_hash([ask["margin"], *map(_identity, pair)]), [])',
+        "looks = looks_by_pair.setdefault(_hash([_identity(side) for side in pair]), [])",
+        'looks = looks_by_pair.setdefault(_hash([ask["margin"], *map(_identity, pair)]), [])',
         ("tests/verbs/test_looks.py",),
     ),
     Fault(
@@ -347,8 +347,8 @@ FAULTS = (
     Fault(
         "methods are held against each other where their searches stopped",
         "verbs/tuned_against_tuned.py",
-        "gap = None if found.equal is None else found.equal.mean",
-        "gap = None if found.tuned is None else found.tuned.gap",
+        "gap = None if comparison.equal is None else comparison.equal.mean",
+        "gap = None if comparison.tuned is None else comparison.tuned.gap",
         ("tests/verbs/test_tune.py::test_what_is_left_of_a_gain",),
     ),
     Fault(
@@ -361,7 +361,7 @@ FAULTS = (
     Fault(
         "the same by the mean gap",
         "comparing/verdict.py",
-        "if all(one.within(off - margin, margin - off) for one, off in smooth):",
+        "if all(gap.within(off - margin, margin - off) for gap, off in smooth):",
         "if equal.mean.within(-margin, margin):",
         ("tests/comparing/test_smooth.py",),
     ),
@@ -472,8 +472,8 @@ FAULTS = (
     Fault(
         "where more is better the wrong end of the interval decides",
         "tuning/race.py",
-        "low = found.ends[0] if sign > 0 else -found.ends[1]",
-        "low = found.ends[0] if sign > 0 else -found.ends[0]",
+        "low = difference.ends[0] if sign > 0 else -difference.ends[1]",
+        "low = difference.ends[0] if sign > 0 else -difference.ends[0]",
         ("tests/tuning/test_race_rules.py",),
     ),
     Fault(
@@ -510,7 +510,7 @@ FAULTS = (
     Fault(
         "perplexity without the prompt",
         "verbs/truth_measured.py",
-        '[f"{PROMPT} {one}" for one in texts]',
+        '[f"{PROMPT} {text}" for text in texts]',
         "list(texts)",
         ("tests/verbs/test_truth_study.py::test_perplexity_is_read_behind_the_prompt",),
     ),
@@ -532,8 +532,8 @@ FAULTS = (
     Fault(
         "table 2A has the standard sampler's number on both sides",
         "verbs/groupeval_study.py",
-        'known = said.get(f"{name}_{setting}")',
-        'known = said.get(f"{name}_standard")',
+        'published = printed_row.get(f"{name}_{setting}")',
+        'published = printed_row.get(f"{name}_standard")',
         (
             "tests/verbs/test_groupeval_study.py::test_table_2a_has_every_printed_number_in_its_place",
         ),
@@ -541,8 +541,8 @@ FAULTS = (
     Fault(
         "a ratio of two generators is the other way round",
         "verbs/exact_output.py",
-        'found = ratio(above, below, seed=ask["seed"])',
-        'found = ratio(below, above, seed=ask["seed"])',
+        'measured = ratio(above, below, seed=ask["seed"])',
+        'measured = ratio(below, above, seed=ask["seed"])',
         (
             "tests/verbs/test_family_studies.py"
             "::test_ratios_and_judged_differences_are_of_the_first_over_the_second",
@@ -551,15 +551,15 @@ FAULTS = (
     Fault(
         "better samples are told as worse ones",
         "verbs/posterior.py",
-        'rows.append({**row, "ratio": perplexity_ratio(one, sharp)})',
-        'rows.append({**row, "ratio": perplexity_ratio(sharp, one)})',
+        'rows.append({**row, "ratio": perplexity_ratio(plain, sharp)})',
+        'rows.append({**row, "ratio": perplexity_ratio(sharp, plain)})',
         ("tests/verbs/test_paper.py::test_cells_beside_a_loss_are_its_own_at_1_over_sharpened",),
     ),
     Fault(
         "a certificate forgets the noise of what was published",
         "verbs/certify.py",
-        'told["outputs"], error=error',
-        'told["outputs"] * 10**9, error=error',
+        'printed["outputs"], error=error',
+        'printed["outputs"] * 10**9, error=error',
         ("tests/verbs/test_certify.py::test_a_gap_has_the_noise_of_both_sides",),
     ),
 )

@@ -548,8 +548,8 @@ CHAT = Template(chat=ChatTemplate(TURNS))
 SHOTS = Template(Shots((("a", "b"),)))
 
 UNFIT: list[tuple[Any, dict[str, Any], str]] = [
-    ("a [[2]]", {"length": 3}, "gaps, and a length"),
-    ({"ids": [1, None]}, {"length": 3}, "gaps, and a length"),
+    ("a [[2]]", {"length": 3}, "gaps, but a length"),
+    ({"ids": [1, None]}, {"length": 3}, "gaps, but a length"),
     ("a", {}, "leaves nothing to generate"),
     ({"ids": [1]}, {}, "leaves nothing to generate"),
     ("[[2]][[1]]", {}, "all gap"),
@@ -627,9 +627,9 @@ ROWS: list[tuple[Any, str]] = [
     ({"ids": "12"}, "not a list"),
     ({"ids": 5}, "not a list"),
     ({"ids": [1, True]}, "True at position 1"),
-    ({"ids": [1.0]}, "no token id"),
-    (["a"], "no object"),
-    (7, "no object"),
+    ({"ids": [1.0]}, "not a token id"),
+    (["a"], "not an object"),
+    (7, "not an object"),
 ]
 
 
@@ -653,7 +653,7 @@ FILES: list[tuple[bytes, str]] = [
     (b"\xef\xbb\xbf", "no prompts"),
     (b"plain text", "not JSON"),
     (b'{"prompt": "a"', "not JSON"),
-    (b'[{"prompt": "a"}]', "no object"),
+    (b'[{"prompt": "a"}]', "not an object"),
     (b"[" * 100_000, "not JSON"),
     (b'{"prompt": "a", "prompt": "b"}', "'prompt' twice"),
     ('{"prompt": "é"}'.encode("latin1"), "byte 0xe9"),

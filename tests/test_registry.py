@@ -154,7 +154,7 @@ def test_a_package_is_loaded_for_a_new_name_only(fruits: Registry[Fruit], path: 
     assert "apple" in fruits
     assert fruits["pear"].colour == "red"
     assert fruits.find("apple")
-    assert list(fruits.here()) == ["apple", "pear"]
+    assert list(fruits.without_plugins()) == ["apple", "pear"]
     assert "lazy_orchard" not in sys.modules
     assert "fig" in fruits
     assert "lazy_orchard" in sys.modules
@@ -234,7 +234,7 @@ def test_one_that_fails_later_is_a_problem_from_then_on(
     fruits.leave_out("apple", "nobody can")
     assert list(fruits) == ["apple", "pear"]
     assert only(fruits.problems()).error == "it is rotten"
-    assert fruits.told() == []
+    assert fruits.described() == []
 
 
 def test_a_group_that_nobody_reads_is_told(fruits: Registry[Fruit], path: Path) -> None:

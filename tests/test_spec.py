@@ -503,11 +503,11 @@ def test_where_a_schedule_stands_at_every_share():
         ({"name": "remdm-cap", "temperature": "linear/1/0.6"}, "'remdm-cap' has one temperature"),
         ({"name": "blockwise", "temperature": "late/1/0.6"}, "'blockwise' has one temperature"),
         ({"name": "diffusion-gemma", "temperature": "late/1/0.6"}, "goes over its calls"),
-        ({"temperature": "early/1/0.6"}, "no schedule"),
-        ({"temperature": "late/1"}, "no schedule"),
-        ({"temperature": "late/1/-0.6"}, "no schedule"),
-        ({"temperature": "linear/1/inf"}, "no schedule"),
-        ({"temperature": "linear/a/b"}, "no schedule"),
+        ({"temperature": "early/1/0.6"}, "not a temperature schedule"),
+        ({"temperature": "late/1"}, "not a temperature schedule"),
+        ({"temperature": "late/1/-0.6"}, "not a temperature schedule"),
+        ({"temperature": "linear/1/inf"}, "not a temperature schedule"),
+        ({"temperature": "linear/a/b"}, "not a temperature schedule"),
     ],
 )
 def test_a_schedule_that_cannot_be_had_is_refused_by_name(fields, words):

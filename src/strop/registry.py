@@ -32,15 +32,15 @@ if TYPE_CHECKING:
 def homes(package: str) -> dict[str, tuple[str, str]]:
     """Where the names of a package live that load on first use: module, and name there.
 
-    They are what its file imports for type checkers, and said once there.
+    They are what its file imports for type checkers, so that they are listed once.
     """
     return {
-        one.asname or one.name: (node.module or "", one.name)
+        imported.asname or imported.name: (node.module or "", imported.name)
         for block in ast.parse(inspect.getsource(sys.modules[package])).body
         if isinstance(block, ast.If)
         for node in block.body
         if isinstance(node, ast.ImportFrom)
-        for one in node.names
+        for imported in node.names
     }
 
 
@@ -77,11 +77,11 @@ _NAME = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
 
 
 class Record(Protocol):
-    """What every record has."""
+    """The fields that every record has."""
 
     @property
     def name(self) -> str:
-        """What users write."""
+        """The name that users write."""
         ...
 
     @property
@@ -108,7 +108,7 @@ class Plugin:
 
 @dataclass(frozen=True)
 class BrokenPlugin:
-    """A plug-in that is not there though somebody installed it."""
+    """A plug-in that is installed but cannot be used."""
 
     group: str
     """The entry points' group, such as `strop.samplers`."""
@@ -136,24 +136,24 @@ class Registry(Mapping[str, R], Generic[R]):
 
     @property
     def builtin(self) -> Mapping[str, R]:
-        """What the package itself brings."""
+        """The records of strop itself."""
         if self._own is None:
-            self._own = {one.name: one for one in self._find_builtin()}
+            self._own = {record.name: record for record in self._find_builtin()}
         return self._own
 
-    def here(self) -> Mapping[str, R]:
-        """What is built in and what was added: everything that needs no other package."""
+    def without_plugins(self) -> Mapping[str, R]:
+        """Built-in and added records: everything that needs no other package."""
         return {**self.builtin, **self._added}
 
     def __getitem__(self, name: str) -> R:
-        here = self.here()
-        return here[name] if name in here else self._plugins()[name]
+        local_records = self.without_plugins()
+        return local_records[name] if name in local_records else self._plugins()[name]
 
     def __contains__(self, name: object) -> bool:
-        return name in self.here() or name in self._plugins()
+        return name in self.without_plugins() or name in self._plugins()
 
     def __iter__(self) -> Iterator[str]:
-        yield from {**self.here(), **self._plugins()}
+        yield from {**self.without_plugins(), **self._plugins()}
 
     def __len__(self) -> int:
         return len(list(iter(self)))
@@ -195,11 +195,11 @@ class Registry(Mapping[str, R], Generic[R]):
         return list(self._problems)
 
     def problem(self, name: str) -> BrokenPlugin | None:
-        """Why a plug-in was left out; None for a name that nobody installed."""
-        return next((one for one in self.problems() if one.name == name), None)
+        """Why a plug-in was left out; None for a name that is not installed."""
+        return next((problem for problem in self.problems() if problem.name == name), None)
 
     def plugins(self) -> Mapping[str, R]:
-        """What other packages brought, by name."""
+        """The records of other packages by name."""
         return dict(self._plugins())
 
     def leave_out(self, name: str, why: str) -> None:
@@ -207,8 +207,8 @@ class Registry(Mapping[str, R], Generic[R]):
         if self._plugins().pop(name, None) is not None:
             self._problems.append(BrokenPlugin(self.group, name, self._packages.pop(name), why))
 
-    def told(self) -> list[Plugin]:
-        """The plug-ins of this kind for people."""
+    def described(self) -> list[Plugin]:
+        """A description of every plug-in of this kind."""
         return [
             Plugin(self.kind, name, self._packages[name], str(record.version))
             for name, record in self._plugins().items()
@@ -246,13 +246,13 @@ class Registry(Mapping[str, R], Generic[R]):
         wrong = self._unusable(record)
         if wrong is None and record.name != point.name:
             wrong = f"its entry point is called {point.name!r}, its record {record.name!r}"
-        if wrong is None and record.name in {**self.here(), **plugged}:
+        if wrong is None and record.name in {**self.without_plugins(), **plugged}:
             owner = self._packages.get(record.name, "strop")
             wrong = f"the name {record.name!r} is taken by {owner}; the one that was first stays"
         return wrong
 
     def _unusable(self, record: Any) -> str | None:
-        """Why a record of somebody else's cannot be taken, in one line; None where it can."""
+        """Why another package's record cannot be used, in one line; None where it can."""
         if not isinstance(record, self.record):
             return f"it is a {type(record).__name__}, not a {self.record.__name__} record"
         if not isinstance(record.name, str) or not _NAME.fullmatch(record.name):
@@ -272,7 +272,7 @@ def register(record: Record, *, replace: bool = False) -> None:
             registry.add(record, replace=replace)
             return
     raise UserError(
-        "This is no record that can be registered.",
+        "This is not a record that can be registered.",
         got=type(record).__name__,
         expected="one of "
         + ", ".join(sorted(registry.record.__name__ for registry in _REGISTRIES)),
@@ -280,43 +280,43 @@ def register(record: Record, *, replace: bool = False) -> None:
 
 
 def plugins() -> list[Plugin]:
-    """What other packages brought, of the kinds loaded so far."""
-    return [one for registry in _REGISTRIES for one in registry.told()]
+    """The records of other packages, of the kinds loaded so far."""
+    return [plugin for registry in _REGISTRIES for plugin in registry.described()]
 
 
 def versions() -> list[list[str]]:
     """Kind, name and version of every record that strop does not bring itself."""
-    found = {
+    triples = {
         (registry.kind, name, str(registry[name].version))
         for registry in _REGISTRIES
         for name in registry
         if registry[name].version is not None
     }
-    return [list(one) for one in sorted(found)]
+    return [list(triple) for triple in sorted(triples)]
 
 
 def problems() -> list[BrokenPlugin]:
-    """What is wrong with plug-ins of the kinds loaded so far."""
-    return [one for registry in _REGISTRIES for one in registry.problems()]
+    """The plug-ins that cannot be used, of the kinds loaded so far."""
+    return [problem for registry in _REGISTRIES for problem in registry.problems()]
 
 
 def strays() -> list[BrokenPlugin]:
-    """Entry points that no kind reads, for whoever has loaded all kinds."""
+    """Entry points of unknown groups; meaningful once all kinds are loaded."""
     from importlib.metadata import entry_points
 
     groups = sorted(registry.group for registry in _REGISTRIES)
     wrong = "there is no such group; the groups are " + ", ".join(groups)
-    found = entry_points()
+    points = entry_points()
     return [
         BrokenPlugin(point.group, point.name, _package(point), wrong)
-        for group in sorted(found.groups)
+        for group in sorted(points.groups)
         if group.startswith(PREFIX) and group not in groups
-        for point in found.select(group=group)
+        for point in points.select(group=group)
     ]
 
 
 def resolve(reference: Reference) -> Any:
-    """The thing itself."""
+    """The object that a reference names."""
     if not isinstance(reference, str):
         return reference
     module, _, name = reference.partition(":")
@@ -324,7 +324,7 @@ def resolve(reference: Reference) -> Any:
 
 
 def one_line(error: BaseException) -> str:
-    """What an error says, short."""
+    """A short text of an error."""
     return f"{type(error).__name__}: {error}".partition("\n")[0][:300]
 
 

@@ -1,14 +1,14 @@
-"""What a process asks of the libraries below torch: threads that sleep while they wait.
+"""What a process asks of the libraries below torch, and how much one call may ask for.
 
-torch shares a product among OpenMP threads, which by default spin while they wait. On a
-machine that does other work too, a thread spins for a partner that has no core, for as long as the
-scheduler likes; `benchmarks/contention.py` measures it. The libraries (GNU's, Intel's, LLVM's)
-read their settings once, when they are loaded: this must come before torch.
+torch shares a product among OpenMP threads, which by default spin while they wait. On a machine
+that does other work too, a thread spins for a partner that has no core, for as long as the
+scheduler likes; `benchmarks/contention.py` measures it. So threads sleep while they wait. The
+libraries (GNU's, Intel's, LLVM's) read their settings once, when they are loaded: this must come
+before torch.
 
-How much one call may ask for: everything that multiplies has a bound, looked at before work.
-
-The bounds are far above what anybody needs and below what takes a machine down: a number that was
-mistyped is told at once, not found out by a full memory hours later.
+Every size that multiplies has a bound, which is checked before any work. The bounds are far above
+what anybody needs and below what takes a machine down, so a mistyped number is refused at once
+instead of filling the memory hours later.
 """
 
 from __future__ import annotations
@@ -58,18 +58,18 @@ def bounded_outputs(counts: Iterable[int]) -> None:
 
 def bounded_batch(batch_size: int, length: int = 1) -> None:
     """Refuse a batch that fits into no memory."""
-    fix = "say a smaller `batch_size`, or leave it out: the usual one fits"
+    fix = "use a smaller `batch_size`, or leave it out: the default fits"
     bounded("`batch_size`", batch_size * length, MOST_AT_ONCE, fix)
 
 
-def bounded_workers(count: int, *, here: bool) -> None:
+def bounded_workers(count: int, *, on_this_machine: bool) -> None:
     """Refuse more processes than this machine, or any cluster, can run side by side."""
     fix = f"cpu:{cores()} gives each core one process"
-    bounded("`devices`", count, PER_CORE * cores() if here else MOST_ACTORS, fix)
+    bounded("`devices`", count, PER_CORE * cores() if on_this_machine else MOST_ACTORS, fix)
 
 
 def cores() -> int:
-    """Those that this process may use."""
+    """The number of cores that this process may use."""
     try:
         return len(os.sched_getaffinity(0))
     except AttributeError:  # not on every system
@@ -91,5 +91,5 @@ def wait_asleep() -> None:
 
 def source_path() -> str:
     """So that a worker finds the strop that started it."""
-    here = str(Path(__file__).resolve().parents[1])
-    return os.pathsep.join([here, *filter(None, [os.environ.get("PYTHONPATH")])])
+    root = str(Path(__file__).resolve().parents[1])
+    return os.pathsep.join([root, *filter(None, [os.environ.get("PYTHONPATH")])])

@@ -59,7 +59,7 @@ class Column:
     digits: int | None = 4
     """Significant ones; None for a setting, which is written as it was set."""
     help: str = ""
-    """One sentence for who asks."""
+    """One sentence of explanation."""
     mark: str | None = None
     """The key whose value, a sign such as a dagger, stands behind the number."""
     signed: bool = False
@@ -78,14 +78,14 @@ class Column:
     def read(cls, document: Mapping[str, Any]) -> Column:
         """What a table's `document` wrote."""
         column = cls(**document)
-        if not all(isinstance(one, str) for one in (column.name, column.label, column.unit)):
+        if not all(isinstance(text, str) for text in (column.name, column.label, column.unit)):
             raise TypeError(f"a column of {document!r:.100}")
         if column.digits is not None and not isinstance(column.digits, int):
             raise TypeError(f"a column with {column.digits!r:.100} digits")
         return column
 
     def text(self, value: Any) -> str:
-        """One value in words; of an interval, its value."""
+        """One value as text; of an interval, its value."""
         if isinstance(value, Interval):
             value = value.value
         if value is None:
@@ -95,17 +95,17 @@ class Column:
         if isinstance(value, (str, Mapping)):
             return str(value)
         if isinstance(value, (list, tuple)):
-            return " / ".join(self.text(one) for one in value)
+            return " / ".join(self.text(part) for part in value)
         if isinstance(value, int):
             return f"{value:,}"
         if self.digits is None:
             return f"{value:g}".replace("-", "−")
         places = max(self.digits - 2, 0)
-        told = f"{100 * value:.{places}f}%" if self.percent else number(value, self.digits)
-        return f"+{told}" if self.signed and value > 0 else told
+        digits = f"{100 * value:.{places}f}%" if self.percent else number(value, self.digits)
+        return f"+{digits}" if self.signed and value > 0 else digits
 
     def entry(self, row: Mapping[str, Any]) -> Entry:
-        """What a row says in this column."""
+        """The entry of a row in this column."""
         value, ends = row.get(self.name), ""
         if isinstance(value, Interval) and value.bounded and not self.bare:
             ends = f"[{self.text(value.low)}, {self.text(value.high)}]"
@@ -127,12 +127,12 @@ class Entry:
 
     @property
     def line(self) -> str:
-        """In one line."""
+        """The entry as text in one line."""
         return " ".join(filter(None, [f"{self.value}{self.mark}", self.beside, self.interval]))
 
     @property
     def block(self) -> str:
-        """The interval below."""
+        """The entry as text with the interval below."""
         first = " ".join(filter(None, [f"{self.value}{self.mark}", self.beside]))
         return "\n".join(filter(None, [first, self.interval]))
 
@@ -176,14 +176,14 @@ class Table:
         if self.pivot is None:
             return [[column.entry(row) for column in self.columns] for row in self.rows]
         down, across = self.pivot.down, self._across()
-        found: dict[Any, dict[Any, Mapping[str, Any]]] = {}
+        grid: dict[Any, dict[Any, Mapping[str, Any]]] = {}
         for row in self.rows:
             key = tuple(row[name] for name in down)
-            found.setdefault(key, {})[tuple(row[name] for name in self.pivot.across)] = row
+            grid.setdefault(key, {})[tuple(row[name] for name in self.pivot.across)] = row
         return [
             [self.column(name).entry(next(iter(line.values()))) for name in down]
             + [self._spread(line.get(key)) for key in across]
-            for line in found.values()
+            for line in grid.values()
         ]
 
     def text(self) -> tuple[list[str], list[list[str]]]:
@@ -200,18 +200,18 @@ class Table:
         words = []
         for name, value in zip(names, values, strict=True):
             column = self.column(name)
-            told = column.text(value)
-            words.append(told if isinstance(value, str) else f"{column.label or name}={told}")
+            text = column.text(value)
+            words.append(text if isinstance(value, str) else f"{column.label or name}={text}")
         return " ".join(words)
 
     def _spread(self, row: Mapping[str, Any] | None) -> Entry:
         assert self.pivot is not None
         if row is None:
             return Entry(NOTHING)
-        one = self.column(self.pivot.show).entry(row)
-        told = [self.column(name).text(row[name]) for name in self.pivot.beside if name in row]
-        beside = f"[{', '.join(told)}]" if told else ""
-        return Entry(one.value, one.mark, beside, one.interval, row)
+        entry = self.column(self.pivot.show).entry(row)
+        notes = [self.column(name).text(row[name]) for name in self.pivot.beside if name in row]
+        beside = f"[{', '.join(notes)}]" if notes else ""
+        return Entry(entry.value, entry.mark, beside, entry.interval, row)
 
     def csv(self) -> bytes:
         """Every key of every row, of an interval `x` also `x_low` and `x_high`.
@@ -227,20 +227,20 @@ class Table:
 
     def _heads(self) -> list[str]:
         """The columns of a file: those of one key side by side."""
-        found: dict[str, dict[str, None]] = {}
+        columns_of: dict[str, dict[str, None]] = {}
         for row in self.rows:
             for key, value in row.items():
-                found.setdefault(key, {}).update(dict.fromkeys(flat({key: value})))
-        return list(dict.fromkeys(name for names in found.values() for name in names))
+                columns_of.setdefault(key, {}).update(dict.fromkeys(flat({key: value})))
+        return list(dict.fromkeys(name for names in columns_of.values() for name in names))
 
     def markdown(self) -> str:
-        """As it is printed, for a page in Markdown."""
+        """The printed table in Markdown."""
         header, lines = self.text()
         rows = [header, ["---"] * len(header), *lines]
         return "\n".join(f"| {' | '.join(map(_markdown, row))} |" for row in rows) + "\n"
 
     def latex(self) -> str:
-        """As it is printed, as a tabular of booktabs."""
+        """The printed table as a LaTeX tabular with booktabs."""
         header, lines = self.text()
         body = [" & ".join(map(_latex, row)) + r" \\" for row in (header, *lines)]
         begin = rf"\begin{{tabular}}{{{'l' * len(header)}}}"
@@ -248,10 +248,10 @@ class Table:
         return "\n".join([*rules, r"\end{tabular}"]) + "\n"
 
     def html(self) -> str:
-        """As it is printed, for a notebook."""
+        """The printed table as HTML, for a notebook."""
         header, lines = self.text()
-        head = "".join(f"<th>{escape(one)}</th>" for one in header)
-        rows = ["".join(f"<td>{_lines(one)}</td>" for one in line) for line in lines]
+        head = "".join(f"<th>{escape(cell)}</th>" for cell in header)
+        rows = ["".join(f"<td>{_lines(cell)}</td>" for cell in line) for line in lines]
         body = "".join(f"<tr>{row}</tr>" for row in rows)
         return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
 
@@ -271,26 +271,28 @@ class Table:
             try:
                 columns[name] = pa.array(values)
             except (pa.ArrowInvalid, pa.ArrowTypeError):  # values of several kinds
-                columns[name] = pa.array([None if one is None else str(one) for one in values])
+                columns[name] = pa.array(
+                    [None if value is None else str(value) for value in values]
+                )
         return pa.table(columns)
 
     def document(self) -> dict[str, Any]:
-        """For JSON."""
+        """The table as a JSON document."""
         return {
             "title": self.title,
-            "columns": [_said(column) for column in self.columns],
+            "columns": [_changed_fields(column) for column in self.columns],
             "rows": [plain(row) for row in self.rows],
-            **({} if self.pivot is None else {"pivot": _said(self.pivot)}),
+            **({} if self.pivot is None else {"pivot": _changed_fields(self.pivot)}),
             **({} if self.shown else {"shown": False}),
         }
 
     @classmethod
     def read(cls, document: Mapping[str, Any]) -> Table:
-        """What `document` wrote."""
+        """The table that `document` wrote."""
         pivot = document.get("pivot")
         return cls(
             str(document["title"]),
-            tuple(Column.read(one) for one in document["columns"]),
+            tuple(Column.read(column) for column in document["columns"]),
             [revived(dict(row)) for row in document["rows"]],
             None if pivot is None else Pivot(**_tuples(pivot)),
             bool(document.get("shown", True)),
@@ -299,24 +301,24 @@ class Table:
 
 def flat(row: Mapping[str, Any], *, safe: bool = True) -> dict[str, Any]:
     """A number, or a text, by every name: of an interval `x` also `x_low` and `x_high`."""
-    found: dict[str, Any] = {}
+    flat_row: dict[str, Any] = {}
     for key, value in row.items():
         if isinstance(value, Interval):
-            found |= {key: value.value, f"{key}_low": value.low, f"{key}_high": value.high}
+            flat_row |= {key: value.value, f"{key}_low": value.low, f"{key}_high": value.high}
         elif isinstance(value, Mapping):
-            found |= flat({f"{key}_{name}": one for name, one in value.items()}, safe=safe)
+            flat_row |= flat({f"{key}_{name}": part for name, part in value.items()}, safe=safe)
         else:
-            found[key] = inert(value) if safe else value
-    return found
+            flat_row[key] = inert(value) if safe else value
+    return flat_row
 
 
-LATEX = {one: "\\" + one for one in "&%$#_{}"}
+LATEX = {character: "\\" + character for character in "&%$#_{}"}
 LATEX |= {"~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "\\": r"\textbackslash{}"}
 LATEX |= {"−": "$-$", "∞": r"$\infty$", "±": r"$\pm$", "→": r"$\to$", "–": "--", "\n": " "}
 
 
 def _latex(text: str) -> str:
-    return "".join(LATEX.get(one, one) for one in text)
+    return "".join(LATEX.get(character, character) for character in text)
 
 
 def _markdown(text: str) -> str:
@@ -332,9 +334,9 @@ def inert(value: Any) -> Any:
     return f"'{value}" if isinstance(value, str) and value.startswith(FORMULA) else value
 
 
-def _said(one: Any) -> dict[str, Any]:
+def _changed_fields(record: Any) -> dict[str, Any]:
     """A record's fields that are not the default."""
-    return {f.name: v for f in fields(one) if (v := getattr(one, f.name)) != f.default}
+    return {f.name: v for f in fields(record) if (v := getattr(record, f.name)) != f.default}
 
 
 def _tuples(document: Mapping[str, Any]) -> dict[str, Any]:
@@ -343,11 +345,11 @@ def _tuples(document: Mapping[str, Any]) -> dict[str, Any]:
 
 
 NUMBERS = {"value", "low", "high"}
-KEYS = {one.name for one in fields(Interval)}
+KEYS = {interval_field.name for interval_field in fields(Interval)}
 
 
 def plain(content: Any) -> Any:
-    """With every interval and schedule in it, however deep, as JSON has it."""
+    """A value with every interval and schedule in it, however deep, as JSON."""
     if isinstance(content, Interval):
         return content.document()
     if isinstance(content, Cooling):

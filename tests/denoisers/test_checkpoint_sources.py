@@ -270,7 +270,7 @@ def test_permission_denied(hub_dir: Writer, monkeypatch: pytest.MonkeyPatch) -> 
 
     monkeypatch.setattr(Path, "open", refuse)
     message = fails(directory)
-    assert "may not be read" in message
+    assert "may not read" in message
     assert "model.safetensors" in message
 
 

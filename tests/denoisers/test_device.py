@@ -23,7 +23,7 @@ from strop.engine.plan import WORKERS
 from strop.engine.workers import ModelSlot
 from strop.errors import UserError, out_of_memory
 from strop.instruments.gpu import loaded, source
-from strop.instruments.pretend import cuda_said, moved, pretended
+from strop.instruments.pretend import claimed_cuda, moved, pretended
 from strop.records import FAMILIES
 from strop.spec import SamplerSpec
 
@@ -63,7 +63,7 @@ def test_what_workers_on_gpus_load_is_described_at_home(
 ) -> None:
     """In the dtype of their device, as one GPU in this process would have it, without weights."""
     kind = wanted(family, dtype)
-    with cuda_said(2):
+    with claimed_cuda(2):
         model = at_home(family, folder, "cuda:0,cuda:1", dtype)
         recipe, spec, print_ = what_to_load(model)
         assert resolve_dtype(dtype, CUDA, public=FAMILIES[family].public_dtype) == kind
@@ -83,7 +83,7 @@ def test_what_workers_on_gpus_load_is_described_at_home(
 def test_workers_on_the_processor_keep_its_rules(folder: Path, family: str, dtype: str) -> None:
     """Also where the command's machine has a GPU, and on a Ray cluster that has none."""
     refused = dtype != "public" or PUBLIC[family] == "bfloat16"
-    with cuda_said(1), pytest.MonkeyPatch.context() as patch:
+    with claimed_cuda(1), pytest.MonkeyPatch.context() as patch:
         patch.setattr(rays, "join", lambda _: None)
         patch.setattr(rays, "machines", lambda: [{"Resources": {"CPU": 4.0}}])
         for engine, devices in (("devices", "cpu:2"), ("ray", "cpu:2"), ("ray", "all")):
@@ -115,7 +115,7 @@ def test_where_the_command_itself_loads_a_model(monkeypatch: pytest.MonkeyPatch)
     assert Engine.of("ray", ray_address="head:1").at_home("cpu") == "cpu"
     assert joined == ["head:1"] * 2
     for count, home in ((0, "cpu"), (2, WORKERS)):  # a cluster of this machine, not started yet
-        with cuda_said(count):
+        with claimed_cuda(count):
             assert Engine.of("ray").at_home("cpu") == home
     assert len(joined) == 2
 
@@ -154,7 +154,7 @@ def test_a_worker_s_device_is_the_current_one(
     monkeypatch: pytest.MonkeyPatch, device: str, current: str | None
 ) -> None:
     """Before anything is loaded: Triton's kernels ask. A Ray actor sees one device alone."""
-    with cuda_said(2):
+    with claimed_cuda(2):
         asked: list[Any] = [None]
         monkeypatch.setattr(torch.cuda, "set_device", asked.append)
         assert ModelSlot(device).open(Held(asked)) == (device, current)
@@ -222,7 +222,7 @@ def test_the_head_has_large_pieces_on_a_gpu(
 
 
 def test_what_torch_keeps_counts_as_free(monkeypatch: pytest.MonkeyPatch) -> None:
-    with cuda_said(1):
+    with claimed_cuda(1):
         monkeypatch.setattr(torch.cuda, "mem_get_info", lambda *_: (100, 1000))
         monkeypatch.setattr(torch.cuda, "memory_reserved", lambda *_: 700)
         monkeypatch.setattr(torch.cuda, "memory_allocated", lambda *_: 40)

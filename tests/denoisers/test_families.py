@@ -118,7 +118,7 @@ def test_sedd_pth(weights, tmp_path):
     raw = with_buffer(random_tensors(seed=1))
     ema = {"decay": 0.9999, "num_updates": 3, "shadow_params": [*averages(), torch.zeros(1)]}
     torch.save({"model": raw, "ema": ema, "step": 3, "optimizer": {}}, tmp_path / "checkpoint.pth")
-    with pytest.warns(UserWarning, match="how long"):
+    with pytest.warns(UserWarning, match="no sequence length"):
         denoiser = strop.load_denoiser(tmp_path / "checkpoint.pth", weights=weights, device="cpu")
     assert denoiser.spec.family == "sedd"
     wanted = random_tensors(seed=1 if weights else 2)["output_layer.linear.bias"]
@@ -141,7 +141,7 @@ def test_didi_training_file(weights, tmp_path):
 
 def test_a_missing_discriminator_is_told_when_it_is_needed(tmp_path):
     path = directory(tmp_path / "a", {"n_heads": 2}, "")
-    with pytest.warns(UserWarning, match="how long"):
+    with pytest.warns(UserWarning, match="no sequence length"):
         denoiser = strop.load_denoiser(path, family="didi", device="cpu")
     for kind in ("fast", "dense"):
         spec = strop.SamplerSpec(name="didi-guided", steps=2, implementation=kind)
@@ -163,9 +163,9 @@ def test_wrong_families(tmp_path):
     assert "of the family 'duo', not 'mdlm'" in fails(duo, family="mdlm")
     assert "no family called 'duos'" in fails(duo, family="duos")
     causal = directory(tmp_path / "b", {**FLAT, "model_type": "gpt2"}, "backbone.")
-    assert "'gpt2', which is no diffusion family" in fails(causal)
+    assert "'gpt2', which is not a known diffusion family" in fails(causal)
     uniform = {**SEDD_CONFIG, "graph": {"type": "uniform"}}
-    assert "'uniform', which is no diffusion family" in fails(
+    assert "'uniform', which is not a known diffusion family" in fails(
         directory(tmp_path / "c", uniform, "")
     )
 
@@ -182,7 +182,7 @@ def test_vocabularies_that_do_not_match(tmp_path):
 
 def test_a_file_that_says_nothing_is_taken_for_mdlm_with_a_warning(tmp_path):
     path = directory(tmp_path / "a", {"n_heads": 2, "model_length": 8}, "backbone.")
-    with pytest.warns(UserWarning, match="nothing says which family"):
+    with pytest.warns(UserWarning, match="its files name no family"):
         assert strop.load_denoiser(path, device="cpu").spec.family == "mdlm"
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -201,7 +201,7 @@ def test_spectral_norm_is_that_of_torch():
 def test_the_gradient_is_the_same_with_and_without_memory():
     vectors = Path(__file__).parents[1] / "vectors" / "didi"
     expected = load_file(vectors / "expected.safetensors")
-    with pytest.warns(UserWarning, match="how long"):
+    with pytest.warns(UserWarning, match="no sequence length"):
         denoiser = strop.load_denoiser(vectors / "weights.safetensors", device="cpu")
     judge, ids = denoiser.discriminator, expected["ids"]
     embedded, sigma = judge.vocab_embed(ids), torch.full((3,), 0.7)

@@ -135,7 +135,7 @@ def test_code_of_a_checkpoint_never_runs(
     with pytest.raises(UserError) as told:
         WAYS[way](place, monkeypatch)
     assert not (tmp_path / "trace").exists()
-    assert told.value.what.startswith("This checkpoint asks for code of its own to be run")
+    assert told.value.what.startswith("This checkpoint needs code of its own")
     assert told.value.where == str(place)
     assert "config.json: auto_map names evil.EvilConfig" in (told.value.got or "")
     assert "choose another checkpoint" in (told.value.fix or "")
@@ -210,12 +210,12 @@ def test_the_library_is_told_to_run_nothing_and_to_fetch_nothing(
     assert empty_foreign("AutoModel", None) == {"trust_remote_code": False}
 
 
-@pytest.mark.parametrize("broken", ["unasked", "FIXED"])
+@pytest.mark.parametrize("broken", ["without_questions", "FIXED"])
 def test_each_of_the_two_locks_holds_alone(
     broken: str, willing: io.StringIO, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """The library is told no, and where it asks all the same it hears nothing."""
-    gone = {"unasked": nullcontext, "FIXED": {"local_files_only": True}}
+    gone = {"without_questions": nullcontext, "FIXED": {"local_files_only": True}}
     monkeypatch.setattr(foreign, broken, gone[broken])
     with pytest.raises(UserError, match="code of its own"):
         load_foreign("AutoConfig", _evil(tmp_path))

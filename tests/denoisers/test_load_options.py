@@ -57,12 +57,12 @@ def test_where_the_network_lies_is_no_part_of_its_identity(tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"trust_remote_code": True}, "decides about 'trust_remote_code'"),
-        ({"is_causal": True}, "decides about 'is_causal'"),
+        ({"trust_remote_code": True}, "The loader sets 'trust_remote_code'"),
+        ({"is_causal": True}, "The loader sets 'is_causal'"),
         ({"dtype": "float8"}, "no network dtype called 'float8'"),
         ({"attn_implementation": "fastest"}, "cannot load this llada checkpoint"),
         ({"no_such_option": 3}, "cannot load this llada checkpoint"),
-        ({"quantization_config": object()}, "cannot be written down"),
+        ({"quantization_config": object()}, "cannot be written as JSON"),
         ({"quantization_config": {"quant_method": "magic"}}, "cannot load this llada checkpoint"),
         ({"adapter": "nowhere"}, "no adapter in this directory"),
     ],

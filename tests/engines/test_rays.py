@@ -99,7 +99,7 @@ def test_a_local_cluster_draws_the_same_and_checks_its_nodes(
     assert clean(path)
     fine, other, missing, version, nicer = json.loads(end.stdout.splitlines()[-1])
     assert fine is None
-    assert "files are other ones" in other
+    assert "files here differ" in other
     assert "/nowhere/at/all" in missing
     assert "and 0.0 where the command runs" in version
     assert nicer == 0, "actors would hardly move beside other work"

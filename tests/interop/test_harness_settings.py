@@ -62,10 +62,10 @@ def test_do_sample_alone_is_overruled_with_a_word() -> None:
         ({}, {"top_k": 50}, "no field called 'top_k'"),
         ({}, {"repetition_penalty": 1.2}, "repetition_penalty"),
         ({}, {"stop": ["."]}, "no field called 'stop'"),
-        ({}, {"max_gen_toks": 7, "max_new_tokens": 8}, "two lengths"),
+        ({}, {"max_gen_toks": 7, "max_new_tokens": 8}, "given twice"),
         ({}, {"max_gen_toks": 0}, "length"),
         ({"temprature": 1}, {}, "did you mean 'temperature'"),
-        ({"max_gen_toks": 7, "length": 8}, {}, "two lengths"),
+        ({"max_gen_toks": 7, "length": 8}, {}, "given twice"),
         ({"seed": -1}, {}, "seed"),
     ],
 )

@@ -131,7 +131,7 @@ def test_other_noise_and_networks_with_time_are_refused(masked, noise, timed) ->
         vocab_size, mask_id = masked.vocab_size, masked.vocab_size if noise else masked.mask_id
         time_conditioned, source, spec = timed, "somewhere", masked.spec
 
-    with pytest.raises(UserError, match="for masks and networks without time"):
+    with pytest.raises(UserError, match="needs masks and a network"):
         check_masked(Other())  # pyright: ignore[reportArgumentType]
     check_masked(masked)
 

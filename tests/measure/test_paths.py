@@ -82,6 +82,6 @@ def test_temperatures_without_1_are_refused(tmp_path: Path) -> None:
             run_study(
                 name, out=tmp_path / name, sources=["embedded:tales-tiny"], held_out=one, length=4
             )
-    with pytest.raises(UserError, match="beyond what the model was made for"):
+    with pytest.raises(UserError, match="exceeds what the model was made for"):
         run_study("likelihood", out=tmp_path / "l", sources=["embedded:tales-tiny"], length=4096)
     assert run(["study", "likelihood", "--paths", "0", "-o", str(tmp_path / "y")]) != 0

@@ -327,7 +327,7 @@ def test_smollm2_prefers_english(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert values[1] > 5 * values[0]
     place = smollm2.converted()
     (place / "model.safetensors").write_bytes(b"damaged")
-    assert not smollm2._whole(place)  # and would be made again
+    assert not smollm2._is_complete(place)  # and would be made again
 
 
 def test_embeddings_of_the_package() -> None:

@@ -77,7 +77,7 @@ def test_what_is_loaded(model: Any, directory: Path) -> None:
 
     weights = (directory / "model.safetensors").read_bytes()
     assert model.spec.sha256 == hashlib.sha256(weights).hexdigest()
-    with pytest.raises(UserError, match="no masked denoiser"):
+    with pytest.raises(UserError, match="not a masked denoiser"):
         strop.load_denoiser(directory)
 
 
@@ -259,7 +259,7 @@ def test_bad_directories_are_refused_in_words(directory, tmp_path):
         "begins with": edited(
             directory, tmp_path / "startless", bos_token_id=None, eos_token_id=VOCAB
         ),
-        "no diffusion family": edited(
+        "not a known diffusion family": edited(
             directory, tmp_path / "bert", architectures=["BertForMaskedLM"]
         ),
     }
@@ -280,7 +280,7 @@ def test_samplers_and_models_that_do_not_fit_are_refused(model, checkpoint):
         strop.draw.sample(model, SamplerSpec(steps=4), n=1)
     with pytest.raises(UserError, match="needs a causal language model"):
         strop.draw.sample(checkpoint, spec(), n=1)
-    with pytest.raises(UserError, match="beyond what the model"):
+    with pytest.raises(UserError, match="exceeds what the model"):
         strop.draw.sample(model, spec(), n=1, length=LENGTH + 1)
     with pytest.raises(UserError, match="one step per token"):
         strop.draw.sample(model, spec(steps=3), n=1, length=4)

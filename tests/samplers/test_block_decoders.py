@@ -170,7 +170,7 @@ def test_a_public_code_that_commits_masks_ends_with_a_message(monkeypatch):
     model = _folder("fast_dllm_v2").denoiser
     monkeypatch.setattr(model, "mask_id", 30)
     told = []
-    text = PublicText(model, torch.full((1, 3), 5), torch.Generator(), told=told.append)
+    text = PublicText(model, torch.full((1, 3), 5), torch.Generator(), on_call=told.append)
     monkeypatch.setattr("strop.samplers.public_blocks.ROUNDS", 40)
     monkeypatch.setattr(text, "race", lambda probs: torch.full((len(probs),), model.mask_id))
     asked = FastV2Options(max_new_tokens=8, block_size=8, small_block_size=4, temperature=1.0)

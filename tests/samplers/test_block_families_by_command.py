@@ -92,10 +92,10 @@ def test_models_of_blocks_answer_a_task_by_their_own_decoders(
     root: Path, tmp_path: Path, monkeypatch, family: str
 ):
     """A canvas has one decoder, at its public schedule; a block model has all of the others."""
-    curves = (decoders.CURVES[0], *decoders.OWN)
+    curves = (decoders.CURVES[0], *decoders.NATIVE)
     first = tuple(replace(one, values=one.values[:1]) for one in curves)
     monkeypatch.setattr(decoders, "CURVES", first[:1])
-    monkeypatch.setattr(decoders, "OWN", first[1:])
+    monkeypatch.setattr(decoders, "NATIVE", first[1:])
     model = str(root / family)
     study = verbs.run("decoders", out=tmp_path / "run", sources=[model], n=1, length=8)
     told = {row["decoder"]: row["calls"] for row in study.table.rows if row.get("dial")}
@@ -211,7 +211,7 @@ def test_a_transformers_without_diffusion_gemma_is_refused_by_its_version(root: 
 
 def test_bd3lm_without_its_block_size_is_told(root: Path, tmp_path: Path):
     place = _changed(root / "bd3lm", tmp_path / "bd3lm", block_size=None)
-    with pytest.raises(strop.UserError, match="in which blocks the network was trained"):
+    with pytest.raises(strop.UserError, match="block size that the network was trained with"):
         strop.load_denoiser(place, device="cpu")
 
 

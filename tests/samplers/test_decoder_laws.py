@@ -343,7 +343,7 @@ def test_a_public_loop_that_commits_masks_is_ended(denoiser):
     own = Masked(denoiser.target)
     own.spec = own.spec.model_copy(update={"family": "llada"})
     task = PublicRun(own, torch.tensor([START]), 0, torch.Generator())
-    with pytest.raises(UserError, match="for ever"):
+    with pytest.raises(UserError, match="never end"):
         fast_dllm_llada(task, steps=1, block_length=4, threshold=0.9)
     greedy = DecoderRecipe(Decoder(Confidence("top"), Quota()))
     spec = SamplerSpec(name="blockwise", steps=2)

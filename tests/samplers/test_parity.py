@@ -49,7 +49,7 @@ def rounding(request, monkeypatch):
 
 
 def load(folder: str, family: str | None = None):
-    with pytest.warns(UserWarning, match="how long"):
+    with pytest.warns(UserWarning, match="no sequence length"):
         denoiser = strop.load_denoiser(
             VECTORS / folder / "weights.safetensors", family=family, device="cpu"
         )

@@ -101,7 +101,7 @@ def test_where_nothing_ends_a_text_it_is_said(tmp_path: Path, implementation: st
     (tmp_path / "ids" / "config.json").write_text(json.dumps(config))
     model = strop.load_model(tmp_path / "ids", device="cpu")
     assert model.stop_ids == ()
-    with pytest.raises(UserError, match="which tokens end a text"):
+    with pytest.raises(UserError, match="tokens that end a text"):
         drawn(model, implementation, "last")
     ids, _ = drawn(model, implementation, "free")
     assert ids.shape == (1, 16)

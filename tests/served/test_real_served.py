@@ -67,10 +67,10 @@ def test_every_verb(url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
     [cell] = Run.open(run).cells()
     assert len(cell.pool()) == 8
     strop(capsys, "score", run, *SCORED, "--vendi", "off")
-    # This server completes nothing of an empty text, and is told what to go on from.
+    # This server generates nothing from an empty text, and is told what to go on from.
     refused = ["sample", source, "-n", "1", "--length", "12", "-o", str(tmp_path / "nothing")]
     assert command(refused) == 1
-    assert "completes nothing of an empty text" in capsys.readouterr().err
+    assert "generates nothing from an empty text" in capsys.readouterr().err
     start = "start=<|endoftext|>"
     axes = ("--axis", "temperature=1,0.7,0.4", "--axis", start)
     strop(

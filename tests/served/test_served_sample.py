@@ -218,7 +218,7 @@ def test_fields_of_a_request_are_settings_by_any_name() -> None:
     assert one.id != SamplerSpec(name="served", threshold=0.6).id
     assert "threshold=0.5" in label(one)
     assert "threshold 0.5" in str(OperatingPoint.of(one))
-    with pytest.raises(UserError, match="no setting"):
+    with pytest.raises(UserError, match="not a setting"):
         SamplerSpec(name="served", settings={"max_tokens": 3})
     with pytest.raises(UserError):
         SamplerSpec(name="ancestral", settings={"threshold": 0.5})

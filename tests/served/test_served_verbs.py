@@ -92,7 +92,7 @@ def test_caps_count_every_model_at_its_own_price(tmp_path: Path) -> None:
     memory = MemoryJournal()
     for entry in sent("a", 7, 10, 1):
         memory.append(entry)
-    how = Serving(max_cost=1.0, prices=prices, place=tmp_path)
+    how = Serving(max_cost=1.0, prices=prices, directory=tmp_path)
     caps = how.caps("a", [Journal(tmp_path / "a" / "calls.jsonl"), memory])
     assert caps.calls == 3
     assert caps.cost == pytest.approx((3000 + 30 + 3000) / 1e6, rel=1e-12)
@@ -175,7 +175,7 @@ def test_a_server_that_completes_nothing_says_what_to_start_from(
         server.law = OnlyFromText()
         code, _, err = call("sample", server.source, "-n", 2, "--length", 6, "-o", tmp_path / "s")
         assert code == 1
-        assert "completes nothing of an empty text" in err
+        assert "generates nothing from an empty text" in err
         assert "start=<s>" in err
         code, out, err = call(
             *("audit", server.source, *AUDIT, "--axis", "start=<s>"),

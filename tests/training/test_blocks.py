@@ -192,8 +192,8 @@ def test_blocks_begin_with_the_weights_of_whole_rows(corpus):
 @pytest.mark.parametrize(
     ("model", "said"),
     [
-        ({"family": "bd3lm"}, "Blocks go with the family bd3lm"),
-        ({"block_size": 4}, "Blocks go with the family bd3lm"),
+        ({"family": "bd3lm"}, "block size and the family bd3lm"),
+        ({"block_size": 4}, "block size and the family bd3lm"),
         ({"family": "bd3lm", "block_size": 0}, "out of range"),
         ({"family": "bd3lm", "block_size": 4, "time_conditioning": True}, "noise level"),
     ],

@@ -176,11 +176,11 @@ def test_what_does_not_fit_is_refused(data, tmp_path):
         )
     (tmp_path / "train.jsonl").write_text("no pair\n" * 20)
     (tmp_path / "tokenizer").symlink_to(data / "tokenizer")
-    with pytest.raises(UserError, match="no pair of a prompt"):
+    with pytest.raises(UserError, match="not a pair of a prompt"):
         train(spec_of("sums"), out=tmp_path / "b", data_root=tmp_path, device="cpu")
     with pytest.raises(UserError, match="without prompts"):
         spec_of("sums", **{"model.family": "mdlm"})
-    with pytest.raises(UserError, match="goes with rows of pairs"):
+    with pytest.raises(UserError, match="rows of pairs must be set together"):
         DataSpec(response=8)
 
 

@@ -92,7 +92,7 @@ def test_few_outputs_that_are_surely_less_diverse_are_told(
             return decided(fresh, gains(fresh)).sentence.partition("steps.")[2]
 
     assert told(0.5, 63) == (
-        " Mind that these 63 outputs have 0.50 [0.40, 0.60] of the diversity of held-out texts, "
+        " Note that these 63 outputs have 0.50 [0.40, 0.60] of the diversity of held-out texts, "
         "where 0.92 is the guard: it decides from 64 outputs on."
     )
     assert told(0.5, 64) == told(0.95, 63) == ""

@@ -217,7 +217,7 @@ class Trial:
 )
 def test_how_an_axis_is_asked_for(axis: Axis, asked: tuple[Any, ...], value: float) -> None:
     trial = Trial()
-    found = race_module._suggested(trial, axis)
+    found = race_module._suggestion(trial, axis)
     assert trial.asked == [asked]
     assert [type(one) for one in trial.asked[0]] == [type(one) for one in asked]
     assert found == value

@@ -68,7 +68,7 @@ def test_an_axis_that_is_given_twice_or_fixed_is_refused() -> None:
 def test_an_axis_that_a_sampler_lacks_is_skipped_for_it_and_told() -> None:
     axes = ["name=ancestral,remdm-cap", "eta=0.01,0.02", "temperature=1,0.9"]
     space = Space.of(axes, "ancestral", {"steps": 4})
-    assert space.told == ("eta is skipped for ancestral, which has no such setting",)
+    assert space.skipped == ("eta is skipped for ancestral, which has no such setting",)
     found = space.settings(32) or []
     assert len(found) == 2 + 4
     assert {spec.name: len(spec.settings) for spec in found} == {"ancestral": 0, "remdm-cap": 1}
@@ -191,7 +191,7 @@ def test_an_end_that_needs_another_axis_is_left_to_the_search() -> None:
 
 def test_a_fixed_setting_of_other_samplers_is_skipped_and_told() -> None:
     space = Space.of(["name=ancestral,remdm-cap"], "x", {"steps": 4, "eta": 0.1})
-    assert space.told == ("eta is skipped for ancestral, which has no such setting",)
+    assert space.skipped == ("eta is skipped for ancestral, which has no such setting",)
     assert space.spec("ancestral", {}) == SamplerSpec(steps=4)
     assert space.spec("remdm-cap", {}) == SamplerSpec(name="remdm-cap", steps=4, eta=0.1)
     assert space.document() == {

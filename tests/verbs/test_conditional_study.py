@@ -26,7 +26,7 @@ from strop.store import Run
 from strop.tasks import TASKS, Answered, Results, TaskRun, run_task
 from strop.tasks.humaneval import HUMANEVAL
 from strop.tasks.sums import SUMS, answer_of
-from strop.verbs.conditional import Answers, _text, judged, paired, told_by
+from strop.verbs.conditional import Answers, _text, judge_scores, judged, paired
 from strop.verbs.entrants import DIFFUSION
 
 DATA = re.compile(r'^\{"(?:task|id)": .*\}$', re.MULTILINE)
@@ -88,7 +88,7 @@ def test_labels_reach_the_score_and_never_the_judge(tmp_path: Path) -> None:
         assert sorted(task for _, task in seen) == sorted(ONE.questions)
         found = judged(pair, out, seed=3)  # again: from the journals, nothing is asked twice
         assert set(found) == {"knows", "offline-v1/counts"}
-        told = told_by(pair, "knows", found["knows"], seed=0)
+        told = judge_scores(pair, "knows", found["knows"], seed=0)
         assert told["generators"] == [one.name for one in pair]
         assert told["auroc"].value == 1
         assert told["success"] == [0.5, 0.5]

@@ -14,7 +14,7 @@ from strop.denoisers import load_denoiser, load_model
 from strop.errors import UserError
 from strop.instruments import cost
 from strop.instruments.cost import PeakMemory, measure_apart, measure_cost
-from strop.instruments.pretend import cuda_said
+from strop.instruments.pretend import claimed_cuda
 from strop.spec import SamplerSpec
 from strop.stats.interval import Interval
 from strop.verbs.cost import compare
@@ -201,7 +201,7 @@ def test_a_gpu_has_room_for_the_measured_model_alone(checkpoint, tmp_path, monke
     monkeypatch.setattr(denoisers, "load_model", load)
     monkeypatch.setattr(cost, "measure_apart", measure)
     settings = {"steps": (2,), "batch_size": 1, "batches": 1, "warmup": 0, "length": 8}
-    with cuda_said(2):
+    with claimed_cuda(2):
         found = verbs.run(
             "cost",
             sources=[str(checkpoint)],

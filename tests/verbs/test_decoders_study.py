@@ -12,12 +12,12 @@ from strop.errors import UserError
 from strop.records import SAMPLERS
 from strop.spec import SamplerSpec
 from strop.verbs import decoders, run
-from strop.verbs.decoders import CURVES, OWN, STEPS
+from strop.verbs.decoders import CURVES, NATIVE, STEPS
 
 FEW = ("most confident first", "threshold", "the same, dual cache")
 
 
-@pytest.mark.parametrize("curve", [*CURVES, *OWN], ids=lambda one: one.title)
+@pytest.mark.parametrize("curve", [*CURVES, *NATIVE], ids=lambda one: one.title)
 def test_every_place_of_every_dial_is_a_sampler(curve) -> None:
     for value in curve.values:
         steps, settings = curve.settings_at(value, 24)

@@ -27,7 +27,7 @@ from strop.groupeval.scores import PlannedGroups
 from strop.measure.across import statistics
 from strop.store import Run
 from strop.verbs import exact_output, paper
-from strop.verbs.exact_output import Place
+from strop.verbs.exact_output import CellKey
 from strop.verbs.families import MODELS, named_sources, small_checkpoints
 from strop.verbs.verb import Result
 
@@ -216,7 +216,7 @@ def test_exact_output_compares_what_was_saved(
     ]  # fmt: skip
     cells = exact_output.saved_pools(compared, (2, 16))
     first, second = (
-        _pooled(cells[Place(16, "standard", name)], "full-stream") for name in exact_output.NAMES
+        _pooled(cells[CellKey(16, "standard", name)], "full-stream") for name in exact_output.NAMES
     )
     row = result["comparisons"][3]
     found = row["ratios"]["embedded:tales-ar"]["ratio"]
@@ -294,7 +294,7 @@ def test_ratios_and_judged_differences_are_of_the_first_over_the_second() -> Non
     levels = {"gpt2-large": (30.0, 10.0), "Qwen/Qwen3-8B-Base": (50.0, 10.0)}
 
     def made(pair: tuple[str, str]) -> list[dict[str, Any]]:
-        pools: Any = {Place(64, "standard", name): None for name in pair}
+        pools: Any = {CellKey(64, "standard", name): None for name in pair}
         scored: Any = {
             (place, evaluator, "full-stream"): statistics(
                 {

@@ -214,7 +214,7 @@ def test_table_2a_has_every_printed_number_in_its_place() -> None:
 def test_levels_of_a_judge_are_told_from_standard_to_sharpened() -> None:
     row = {"judge": "a", "steps": 16, "geq_standard": 3.85, "geq_sharpened": 4.36}
     row |= {"ged_standard": 6.0, "ged_sharpened": 7.57}
-    told = study._named(row, "a (paper)")
+    told = study._with_levels(row, "a (paper)")
     assert (told["geq"], told["ged"]) == ("3.85 to 4.36", "6.00 to 7.57")
 
 

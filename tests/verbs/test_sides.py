@@ -16,11 +16,11 @@ from strop.comparing.outputs import (
     SPACE,
     Named,
     SideOutputs,
+    errors_at,
     is_causal,
     named,
     sampler_spec,
     seed_of,
-    told_at,
     wants_vendi,
 )
 from strop.errors import UserError
@@ -144,7 +144,7 @@ def test_the_kind_of_what_is_named(tmp_path: Path) -> None:
 
 
 def test_messages_name_the_side() -> None:
-    with pytest.raises(UserError) as caught, told_at("`b`"):
+    with pytest.raises(UserError) as caught, errors_at("`b`"):
         raise UserError(
             "SamplerSpec.eta is odd.", where="there", got="1", expected="2", fix="mend it"
         )
@@ -258,7 +258,7 @@ def test_what_is_embedded_is_the_text_of_the_tokens(
         "kept_bytes": np.array([3, 3]),
         "source_bytes": np.array([4, 4]),
     }
-    found = one._made("s", 0.5, columns, ["a", "b"], 2.0, 3.0)
+    found = one._point_of("s", 0.5, columns, ["a", "b"], 2.0, 3.0)
     assert found.kept == 0.75
     row = found.row("A", 4, 1)
     assert calls == [(["[1]", "[1]"], "cpu")]
@@ -266,4 +266,4 @@ def test_what_is_embedded_is_the_text_of_the_tokens(
     assert [row[key] for key in named_so] == ["A", 4, "s", 0.5, 2, 0.0, 0.75, 2.0]
     assert (row["seconds"], row["perplexity"], row["entropy"]) == (3.0, pytest.approx(np.e), 0.0)
     nothing = {**columns, "kept_bytes": np.zeros(2), "source_bytes": np.zeros(2)}
-    assert one._made("s", None, nothing, [], None, None).kept == 0.0
+    assert one._point_of("s", None, nothing, [], None, None).kept == 0.0

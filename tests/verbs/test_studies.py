@@ -422,7 +422,7 @@ def test_the_panels_of_the_overview_are_refused_before_any_is_drawn(tmp_path: Pa
     assert usual["posterior"].sources == (paper.PUBLIC,)
     with pytest.raises(UserError, match="groups of eight"):
         record.ask(tmp_path, smoke=True, n=3)
-    with pytest.raises(UserError, match="named and placed"):
+    with pytest.raises(UserError, match="needs a name and a source"):
         record.ask(tmp_path, ["odd"])
     with pytest.raises(UserError, match="no such evaluator"):
         verbs.run("overview", out=tmp_path / "x", smoke=True, evaluator="no/such/one")

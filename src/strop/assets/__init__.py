@@ -82,11 +82,13 @@ class KnownModel:
 def known_models() -> list[KnownModel]:
     """All of them, in the order of the file."""
     content = json.loads((ROOT / "known-models.json").read_text())
-    return [KnownModel(**one) for one in content]
+    return [KnownModel(**fields) for fields in content]
 
 
 def known_source(name: str) -> str | None:
     """The source that a short name stands for, in whatever case it is written."""
     name, at, revision = name.partition("@")
-    found = [one.source for one in known_models() if name.casefold() == one.alias.casefold()]
-    return found[0] + at + revision if name and found else None
+    sources = [
+        model.source for model in known_models() if name.casefold() == model.alias.casefold()
+    ]
+    return sources[0] + at + revision if name and sources else None

@@ -129,7 +129,7 @@ def fingerprint(source: str, revision: str | None) -> str:
     if not path.is_dir():
         return sha256_of_all([path])
     with opening(path):
-        return sha256_of_all([one for one in path.iterdir() if one.suffix in _READ])
+        return sha256_of_all([file for file in path.iterdir() if file.suffix in _READ])
 
 
 def _no_revision(source: str, revision: str | None) -> None:
@@ -163,7 +163,7 @@ def _hub_id(text: str, path: Path, revision: str | None) -> tuple[str, str | Non
         raise UserError("The revision after '@' is empty.", where=text, fix=f"write {repo}")
     if named and revision not in (None, named):
         raise UserError(
-            "Two different revisions are asked for.",
+            "Two different revisions are given.",
             where=text,
             got=f"{named!r} after '@' and revision={revision!r}",
             fix="give one of them",
@@ -175,15 +175,15 @@ def _read_path(
     source: str, path: Path, weights: Literal["ema", "raw"] | None, revision: str | None
 ) -> Checkpoint:
     file = _weights_file(path) if path.is_dir() else path
-    said = file.parent / "config.json"
-    with opening(said):
-        exists = said.exists()
-    beside = read_json_object(said) if exists else {}
-    config, family = flat_config(beside, said), family_of_config(beside)
+    config_file = file.parent / "config.json"
+    with opening(config_file):
+        exists = config_file.exists()
+    beside = read_json_object(config_file) if exists else {}
+    config, family = flat_config(beside, config_file), family_of_config(beside)
     if file.suffix.lower() in _TORCH:
         kind = weights or "ema"
-        tensors, own, named, modules = _read_training_file(file, kind)
-        config, family, files = {**config, **own}, named or family, [file]
+        tensors, own_config, named, modules = _read_training_file(file, kind)
+        config, family, files = {**config, **own_config}, named or family, [file]
     elif file.suffix.lower() == ".safetensors" or file.name == hub.INDEX:
         shards = hub.shard_names(file) if file.name == hub.INDEX else [file.name]
         files = [file.parent / name for name in shards]
@@ -224,7 +224,7 @@ def _read_path(
 
 
 def refuse_choice(weights: str | None, where: object, what: str) -> None:
-    """Refuse to choose where there is one set of weights."""
+    """Refuse a choice of weights where there is only one set."""
     if weights is not None:
         raise UserError(
             f"{what} has one set of weights; there is nothing to choose.",
@@ -305,11 +305,11 @@ def _read_training_file(
     is one of its networks.
     """
     content = load_pickle(path)
-    known = content if isinstance(content, dict) else {}
-    state = known.get("state_dict")
-    if not isinstance(state, dict) and isinstance(known.get("model"), dict) and "ema" in known:
-        raw = _tensors_only(known["model"], path)
-        tensors = raw if weights == "raw" else _averaged(raw, known["ema"], path)
+    entries = content if isinstance(content, dict) else {}
+    state = entries.get("state_dict")
+    if not isinstance(state, dict) and isinstance(entries.get("model"), dict) and "ema" in entries:
+        raw = _tensors_only(entries["model"], path)
+        tensors = raw if weights == "raw" else _averaged(raw, entries["ema"], path)
         return tensors, {}, "sedd", {}
     if not isinstance(state, dict):
         raise UserError(
@@ -319,13 +319,13 @@ def _read_training_file(
             expected="a top-level 'state_dict' of tensors by name, or SEDD's 'model' and 'ema'",
             fix="pass a Lightning .ckpt, or a directory with model.safetensors and config.json",
         )
-    tensors, hyper = _tensors_only(state, path), known.get("hyper_parameters")
+    tensors, hyper = _tensors_only(state, path), entries.get("hyper_parameters")
     config = flat_config(hyper, path)
     if family_of_keys(tensors):
         student, others = didi_modules(tensors, path, weights)
         return student, config, "didi", others
     raw = backbone_only(tensors, path, bare=False)
-    tensors = raw if weights == "raw" else _averaged(raw, known.get("ema"), path)
+    tensors = raw if weights == "raw" else _averaged(raw, entries.get("ema"), path)
     return tensors, config, family_of_config(hyper), {}
 
 

@@ -4,9 +4,9 @@ The network is a transformer with adaptive layer norms: embedding [V, D], a cond
 width C, N blocks of width D with H heads, and an output head back to V. Notation of the
 docstrings: V vocabulary with the mask, D `hidden_dim`, C `cond_dim`, N `n_blocks`, H `n_heads`.
 
-The names of a backbone's tensors: prefixes off, and lists short enough to read.
-
-Some checkpoints hold several networks: DiDi-Instruct's student, its discriminator, and the rest.
+Files differ in the prefixes of their tensors' names, and some hold several networks
+(DiDi-Instruct's student, its discriminator, the network that was trained). Here each network's
+tensors get bare names.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ def didi_modules(
     """The student (averaged, or as trained) of a whole state dict, and the networks besides."""
     networks: Modules = {}
     for key, tensor in tensors.items():
-        network, dot, rest = key.partition(".")
+        network, dot, name_within = key.partition(".")
         if dot:  # a single tensor beside them, such as a running mean, is no network
-            networks.setdefault(network, {})[rest] = tensor
+            networks.setdefault(network, {})[name_within] = tensor
     name = "student_ema" if weights == "ema" else "backbone"
     if name not in networks:
         other = "backbone" if weights == "ema" else "student_ema"
@@ -60,7 +60,9 @@ def didi_modules(
             fix=f"ask for `weights={choice}`" if other in networks else "check that it is complete",
         )
     places = {DISCRIMINATOR: "discriminator", BASE: "backbone"}
-    return networks[name], {k: networks[its] for k, its in places.items() if its in networks}
+    return networks[name], {
+        k: networks[network] for k, network in places.items() if network in networks
+    }
 
 
 BUFFER = "rotary_emb.inv_freq"
@@ -98,14 +100,16 @@ Sizes = dict[str, tuple[int, ...]]
 """Every tensor's key and shape."""
 
 
-def unlike(stored: Sizes, wanted: Sizes, others: Mapping[str, list[str]] | None = None) -> str:
-    """Where the tensors of a file are not those that are wanted, in words; empty where they are."""
+def tensor_differences(
+    stored: Sizes, expected: Sizes, others: Mapping[str, list[str]] | None = None
+) -> str:
+    """How the tensors of a file differ from the expected ones, as text; empty where they agree."""
     parts = {
-        "missing": [key for key in wanted if key not in stored],
-        "unexpected": [key for key in stored if key not in wanted],
+        "missing": [key for key in expected if key not in stored],
+        "unexpected": [key for key in stored if key not in expected],
         "wrong shape": [
             f"{key} {stored[key]} instead of {size}"
-            for key, size in wanted.items()
+            for key, size in expected.items()
             if stored.get(key, size) != size
         ],
         **(others or {}),
@@ -116,9 +120,9 @@ def unlike(stored: Sizes, wanted: Sizes, others: Mapping[str, list[str]] | None 
 def few(names: list[str], count: int = 4) -> str:
     """The first few names of a list, and how many more there are."""
     # Names come from the file: no control characters reach the terminal, and no endless ones.
-    shown = [(n if n.isprintable() else repr(n))[:120] for n in names[:count]]
+    first = [(n if n.isprintable() else repr(n))[:120] for n in names[:count]]
     more = f" and {len(names) - count} more" if len(names) > count else ""
-    return ", ".join(shown) + more
+    return ", ".join(first) + more
 
 
 TIME_FEATURES = 256
@@ -180,7 +184,7 @@ def expected_tensors(shape: DiTShape) -> Sizes:
     The buffer `rotary_emb.inv_freq` is not among them: files may hold it or leave it out.
     """
     V, D, C = shape.vocab_size, shape.hidden_dim, shape.cond_dim
-    wanted: Sizes = {
+    sizes: Sizes = {
         "vocab_embed.embedding": (V, D),
         "sigma_map.mlp.0.weight": (C, TIME_FEATURES),
         "sigma_map.mlp.0.bias": (C,),
@@ -188,7 +192,7 @@ def expected_tensors(shape: DiTShape) -> Sizes:
         "sigma_map.mlp.2.bias": (C,),
     }
     for i in range(shape.n_blocks):
-        wanted |= {
+        sizes |= {
             f"blocks.{i}.norm1.weight": (D,),
             f"blocks.{i}.attn_qkv.weight": (3 * D, D),
             f"blocks.{i}.attn_out.weight": (D, D),
@@ -200,7 +204,7 @@ def expected_tensors(shape: DiTShape) -> Sizes:
             f"blocks.{i}.adaLN_modulation.weight": (6 * D, C),
             f"blocks.{i}.adaLN_modulation.bias": (6 * D,),
         }
-    return wanted | {
+    return sizes | {
         "output_layer.norm_final.weight": (D,),
         "output_layer.linear.weight": (V, D),
         "output_layer.linear.bias": (V,),
@@ -221,7 +225,7 @@ def infer_shape(checkpoint: Checkpoint, family: str = "mdlm") -> DiTShape:
     family's record says whether the network always sees the noise level, and whether it has a mask;
     without one the mask's id is one past the vocabulary.
     """
-    said, record = checkpoint.config, FAMILIES[family]
+    config, record = checkpoint.config, FAMILIES[family]
     shape = _shape_from_widths(checkpoint)
     if record.time_conditioned is not None:
         shape = replace(shape, time_conditioning=record.time_conditioned)
@@ -230,12 +234,17 @@ def infer_shape(checkpoint: Checkpoint, family: str = "mdlm") -> DiTShape:
     heads = _heads_from_buffer(checkpoint, shape.hidden_dim)
     widths = ("vocab_size", "hidden_dim", "cond_dim", "n_blocks")
     seen = {name: getattr(shape, name) for name in widths} | ({"n_heads": heads} if heads else {})
-    wrong = [f"{k} is {v}, not {said[k]}" for k, v in seen.items() if k in said and said[k] != v]
+    wrong = [
+        f"{k} is {v}, not {config[k]}" for k, v in seen.items() if k in config and config[k] != v
+    ]
     if wrong:
-        _warn(checkpoint, "its tensors contradict its configuration and win: " + "; ".join(wrong))
+        _warn(
+            checkpoint,
+            "its tensors contradict its configuration and are used: " + "; ".join(wrong),
+        )
     shape = replace(shape, n_heads=heads or _heads_from_config(checkpoint, shape.hidden_dim))
-    if "model_length" not in said:
-        _warn(checkpoint, f"nothing says how long its sequences are; taking {shape.length}")
+    if "model_length" not in config:
+        _warn(checkpoint, f"its files give no sequence length; assuming {shape.length}")
     if record.noise == "mask":
         _check_mask(checkpoint, shape)
     _check_vocabulary(checkpoint, shape)
@@ -245,7 +254,7 @@ def infer_shape(checkpoint: Checkpoint, family: str = "mdlm") -> DiTShape:
 
 def _shape_from_widths(checkpoint: Checkpoint) -> DiTShape:
     """Read V, D, C and N off two matrices and the blocks' numbers; H stays open (0)."""
-    tensors, said = checkpoint.tensors, checkpoint.config
+    tensors, config = checkpoint.tensors, checkpoint.config
     anchors = ("vocab_embed.embedding", "sigma_map.mlp.0.weight")
     missing = [key for key in anchors if key not in tensors or tensors[key].ndim != 2]
     numbers = [int(m[1]) for key in tensors if (m := re.match(r"blocks\.(\d{1,4})\.", key))]
@@ -261,14 +270,14 @@ def _shape_from_widths(checkpoint: Checkpoint) -> DiTShape:
     vocab_size, hidden_dim = tensors[anchors[0]].shape
     return DiTShape(
         vocab_size=vocab_size,
-        length=said.get("model_length", 1024),
+        length=config.get("model_length", 1024),
         hidden_dim=hidden_dim,
         cond_dim=tensors[anchors[1]].shape[0],
         n_blocks=max(numbers) + 1,
         n_heads=0,
-        dropout=float(said.get("dropout", 0.1)),
-        time_conditioning=said.get("time_conditioning", False),
-        mask_id=said.get("mask_id", vocab_size - 1),
+        dropout=float(config.get("dropout", 0.1)),
+        time_conditioning=config.get("time_conditioning", False),
+        mask_id=config.get("mask_id", vocab_size - 1),
     )
 
 
@@ -292,7 +301,7 @@ def _heads_from_config(checkpoint: Checkpoint, hidden_dim: int) -> int:
     heads = checkpoint.config.get("n_heads") or _HEADS_OF_WIDTH.get(hidden_dim)
     if heads is None:
         raise UserError(
-            "Nothing says how many attention heads the network has.",
+            "The number of attention heads is unknown.",
             where=checkpoint.path,
             got=f"width {hidden_dim}, no {BUFFER}, no n_heads in the configuration",
             fix='write {"n_heads": ...} into a config.json beside the weights',
@@ -315,7 +324,7 @@ def _warn(checkpoint: Checkpoint, text: str) -> None:
 def _check_mask(checkpoint: Checkpoint, shape: DiTShape) -> None:
     if not 0 <= shape.mask_id < shape.vocab_size:
         raise UserError(
-            "The vocabulary is without a mask: the mask's id lies outside it.",
+            "The vocabulary has no mask: the mask's id lies outside it.",
             where=checkpoint.path,
             got=f"mask id {shape.mask_id}",
             expected=f"an id from 0 to {shape.vocab_size - 1}",
@@ -336,17 +345,19 @@ def _check_vocabulary(checkpoint: Checkpoint, shape: DiTShape) -> None:
         )
 
 
-def check_tensors(tensors: dict[str, Tensor], wanted: Sizes, where: Path, shape: DiTShape) -> None:
+def check_tensors(
+    tensors: dict[str, Tensor], expected: Sizes, where: Path, shape: DiTShape
+) -> None:
     """Refuse a network whose tensors are not the wanted ones, or not finite numbers."""
     sizes = {key: tuple(tensor.shape) for key, tensor in tensors.items() if key != BUFFER}
-    whole = [f"{k} ({t.dtype})" for k, t in tensors.items() if not t.is_floating_point()]
-    different = unlike(sizes, wanted, {"not floating point": whole})
+    not_floating = [f"{k} ({t.dtype})" for k, t in tensors.items() if not t.is_floating_point()]
+    different = tensor_differences(sizes, expected, {"not floating point": not_floating})
     if different:
         raise UserError(
             "The checkpoint's tensors are not those of a diffusion transformer of this shape.",
             where=where,
             got=different,
-            expected=f"{len(wanted)} tensors for {shape.n_blocks} blocks of width "
+            expected=f"{len(expected)} tensors for {shape.n_blocks} blocks of width "
             f"{shape.hidden_dim} and a vocabulary of {shape.vocab_size}",
             fix="check that the file is complete and of the family it is taken for",
         )
@@ -356,5 +367,5 @@ def check_tensors(tensors: dict[str, Tensor], wanted: Sizes, where: Path, shape:
             "The checkpoint holds weights that are not finite numbers.",
             where=where,
             got=few(bad),
-            fix="download the file again; if it stays so, the training run has diverged",
+            fix="download the file again; if that does not help, the training run has diverged",
         )

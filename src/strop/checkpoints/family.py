@@ -1,16 +1,12 @@
-"""Which family a checkpoint belongs to, as far as its files say.
+"""What a checkpoint's configuration says: its family, and its fields under the hub's names.
 
-MDLM, SEDD and DUO networks have the same tensors, so the configuration decides: the hub's
-`model_type`, the training code's `algo.name` or `parameterization`, SEDD's `graph`. DiDi-Instruct
-is known by its other networks, a model of transformers by its classes. What the families are called
-is in their records. Where nothing is said the user says it, with `family`.
-
-The fields of a checkpoint's configuration, whichever layout they come in.
+MDLM, SEDD and DUO networks have the same tensors, so the configuration decides the family: the
+hub's `model_type`, the training code's `algo.name` or `parameterization`, SEDD's `graph`.
+DiDi-Instruct is recognised by its other networks, a model of transformers by its classes. The
+names of a family are in its record. Where the files name no family, the user does, with `family`.
 
 The hub's files are flat (`hidden_dim`, `model_length`, ...); the public training code nests them
 (`model.hidden_size`, `model.length`, ...). Both become the hub's names; other fields are ignored.
-
-Placeholders for what a checkpoint's pickle asks for and does not get.
 
 Public training checkpoints carry configuration and tokenizer objects of packages that need not be
 installed. Here they become `Inert` records: names, arguments and state, and no behaviour.
@@ -28,7 +24,7 @@ from strop.records.record import FAMILIES, diffusion_families
 
 
 class Inert:
-    """What a pickle said about an object whose class was not loaded. It runs nothing.
+    """A record of what a pickle says about an object whose class is not loaded. It runs nothing.
 
     The same class stands for a global (`name` only), for the result of calling one (`args`,
     `kwargs`) and for the object filled afterwards (`state`, `items`, `entries`).
@@ -84,7 +80,7 @@ class Inert:
 
 
 def described(obj: Any) -> str:
-    """What something out of a file is, for a message; its class by the name that the file gives."""
+    """A description of an object from a file, for a message; its class is the name in the file."""
     if isinstance(obj, Inert):
         return f"an object of the class {obj.name[:200]}"
     return "nothing" if obj is None else f"an object of the type {type(obj).__name__!r}"
@@ -109,9 +105,9 @@ def _child(obj: Any, key: str) -> Any:
     if not isinstance(obj, Inert):
         return None
     state = _state_dict(obj)
-    for place in (state.get("_content"), obj.entries, state):
-        if isinstance(place, dict) and key in place:
-            return place[key]
+    for mapping in (state.get("_content"), obj.entries, state):
+        if isinstance(mapping, dict) and key in mapping:
+            return mapping[key]
     return None
 
 
@@ -202,7 +198,7 @@ def _checked(name: str, value: Any, where: Path, label: str) -> Any:
     return value
 
 
-_PLACES = (("model_type",), ("algo", "name"), ("graph", "type"), ("parameterization",))
+_FAMILY_KEYS = (("model_type",), ("algo", "name"), ("graph", "type"), ("parameterization",))
 
 
 def family_of_keys(keys: Iterable[str]) -> str | None:
@@ -221,16 +217,19 @@ def family_of_classes(content: Any) -> str | None:
         return None
     for name, family in FAMILIES.items():
         ends = family.architectures
-        if ends and any(str(one).endswith(ends) for one in classes):
+        if ends and any(str(cls).endswith(ends) for cls in classes):
             return name
     return None
 
 
-def _ours(word: str) -> str:
-    """Our name for what a configuration calls a family; its own word where we have none."""
+def _our_name(word: str) -> str:
+    """Our name for what a configuration calls a family; its own name where we have none."""
     word = word.lower().replace("-", "_")
-    for known in (FAMILIES.here(), FAMILIES):  # other packages are loaded only for a word of theirs
-        for name, family in known.items():
+    for families in (
+        FAMILIES.without_plugins(),
+        FAMILIES,
+    ):  # other packages are loaded only for a word of theirs
+        for name, family in families.items():
             if word == name.replace("-", "_") or word in family.names:
                 return name
     return word
@@ -239,45 +238,45 @@ def _ours(word: str) -> str:
 def family_of_config(content: Any) -> str | None:
     """The family that a configuration names, in our word or (where we have none) in its own."""
     for level in levels(content):
-        for place in _PLACES:
-            word = placeholder_value(level, *place)
+        for keys in _FAMILY_KEYS:
+            word = placeholder_value(level, *keys)
             if isinstance(word, str) and word and not word.startswith("${"):
-                return _ours(word)
+                return _our_name(word)
         # A field of MDLM's configuration that SEDD's and DUO's do not have.
         if isinstance(placeholder_value(level, "time_conditioning"), bool):
             return "mdlm"
     return None
 
 
-def known_family(asked: str | None) -> None:
-    """Refuse a name that is no family's."""
-    if asked is not None and FAMILIES.find(asked, where="`family`").noise is None:
-        raise unknown_name("family", asked, diffusion_families(), where="`family`")
+def known_family(name: str | None) -> None:
+    """Refuse a name that is not a family's."""
+    if name is not None and FAMILIES.find(name, where="`family`").noise is None:
+        raise unknown_name("family", name, diffusion_families(), where="`family`")
 
 
-def chosen_family(said: str | None, asked: str | None, where: Path) -> str:
-    """The family to load: as the files say, as the user says, or MDLM with a warning."""
-    known_family(asked)
-    if said is not None and said not in diffusion_families():
+def chosen_family(stored: str | None, requested: str | None, where: Path) -> str:
+    """The family to load: the files' own, else the user's, else MDLM with a warning."""
+    known_family(requested)
+    if stored is not None and stored not in diffusion_families():
         raise UserError(
-            f"The checkpoint is of the kind {said!r}, which is no diffusion family known here.",
+            f"The checkpoint is of the kind {stored!r}, which is not a known diffusion family.",
             where=where,
-            got=said,
+            got=stored,
             expected="one of " + ", ".join(diffusion_families()),
-            fix="pass another checkpoint; a causal language model is no denoiser",
+            fix="pass another checkpoint; a causal language model is not a denoiser",
         )
-    if said is not None and asked is not None and asked != said:
+    if stored is not None and requested is not None and requested != stored:
         raise UserError(
-            f"The checkpoint is of the family {said!r}, not {asked!r}.",
+            f"The checkpoint is of the family {stored!r}, not {requested!r}.",
             where=where,
-            got=asked,
-            expected=said,
+            got=requested,
+            expected=stored,
             fix="leave `family` out",
         )
-    if said is None and asked is None:
+    if stored is None and requested is None:
         warnings.warn(
-            f"{where}: nothing says which family it is of; taking mdlm (`family` says otherwise)",
+            f"{where}: its files name no family; assuming mdlm (set `family` to change it)",
             UserWarning,
             stacklevel=2,
         )
-    return asked or said or "mdlm"
+    return requested or stored or "mdlm"

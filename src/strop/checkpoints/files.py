@@ -17,9 +17,9 @@ from strop.errors import UserError
 
 @contextmanager
 def opening(path: Path) -> Iterator[None]:
-    """Whatever the operating system says against a file that a user named, in words.
+    """Turn errors of the operating system about a file that a user named into `UserError`s.
 
-    That it is not there is the user's error too; `strop.disk.reading` leaves that to its caller.
+    A missing file is the user's error too; `strop.disk.reading` leaves that to its caller.
     """
     try:
         refuse_pipes(path)
@@ -30,10 +30,10 @@ def opening(path: Path) -> Iterator[None]:
         ) from error
     except PermissionError as error:
         raise UserError(
-            "The file may not be read by this user.",
+            "This user may not read the file.",
             where=path,
             got=error.strerror or "permission denied",
-            fix=f"chmod u+r {path}, or copy it to a place of your own",
+            fix=f"chmod u+r {path}, or copy it to a directory of your own",
         ) from error
     except IsADirectoryError as error:
         raise UserError(
@@ -45,7 +45,7 @@ def opening(path: Path) -> Iterator[None]:
 
 
 def refuse_pipes(path: Path) -> None:
-    """Refuse what is no file, and a directory with such an entry: reading could wait for ever."""
+    """Refuse pipes and devices, also inside a directory: reading them could wait for ever."""
     for entry in [path, *path.iterdir()] if path.is_dir() else [path]:
         if entry.exists() and not (entry.is_file() or entry.is_dir()):
             raise UserError(
@@ -83,7 +83,7 @@ def read_json_object(path: Path) -> dict[str, Any]:
             f"{path.name} is not JSON.",
             where=path,
             got=error,
-            fix="download the file again or write it anew",
+            fix="download the file again or write a new one",
         ) from error
     if not isinstance(content, dict):
         raise UserError(

@@ -1,4 +1,4 @@
-"""What transformers loads, it loads here: one function, so that no call can forget what we promise.
+"""Everything that transformers loads is loaded here, so that no call can break our promises.
 
 No code of a checkpoint runs, nobody is asked anything, nothing comes from a network, and what the
 library prints is no part of a command's answer.
@@ -17,7 +17,7 @@ from strop.checkpoints.files import read_json_object
 from strop.errors import UserError, missing_package
 
 FIXED = {"trust_remote_code": False, "local_files_only": True}
-"""Whatever a caller says."""
+"""Options of every loading, whatever a caller passes."""
 ASKS = "auto_map"
 """Where a configuration names classes of its own, in files beside it."""
 
@@ -32,7 +32,7 @@ def library() -> Any:
 
 
 def load_foreign(kind: str, directory: str | os.PathLike[str], **options: Any) -> Any:
-    """What the class `kind` of transformers makes of the files in a directory.
+    """The object that the class `kind` of transformers loads from a directory.
 
     A checkpoint whose architecture the library has itself is read by the library's own class, also
     if it brings another; one that cannot do without its own code is refused.
@@ -42,13 +42,13 @@ def load_foreign(kind: str, directory: str | os.PathLike[str], **options: Any) -
         with quiet():
             return getattr(library(), kind).from_pretrained(str(folder), **{**options, **FIXED})
     except ValueError as error:
-        wanted = _own_code(folder) if "trust_remote_code" in str(error) else []
-        if not wanted:
+        claims = _own_code(folder) if "trust_remote_code" in str(error) else []
+        if not claims:
             raise
         raise UserError(
-            "This checkpoint asks for code of its own to be run, and strop runs none.",
+            "This checkpoint needs code of its own, and strop runs no code from checkpoints.",
             where=folder,
-            got="; ".join(wanted)[:300],
+            got="; ".join(claims)[:300],
             expected="an architecture and a tokenizer that transformers has itself",
             fix="upgrade transformers, which may know the architecture by now, "
             "or choose another checkpoint",
@@ -61,11 +61,11 @@ def empty_foreign(kind: str, config: Any) -> Any:
         return getattr(library(), kind).from_config(config, trust_remote_code=False)
 
 
-def _own_code(place: Path) -> list[str]:
-    """What a checkpoint would have run, by the files that say so."""
+def _own_code(folder: Path) -> list[str]:
+    """The code that a checkpoint would have run, by the files that name it."""
     claims = []
     for name in ("config.json", "tokenizer_config.json"):
-        named = read_json_object(place / name).get(ASKS) if (place / name).is_file() else None
+        named = read_json_object(folder / name).get(ASKS) if (folder / name).is_file() else None
         if named:
             classes = named.values() if isinstance(named, dict) else [named]
             claims.append(f"{name}: {ASKS} names {', '.join(map(str, classes))}")
@@ -73,15 +73,15 @@ def _own_code(place: Path) -> list[str]:
 
 
 @contextmanager
-def unasked() -> Iterator[None]:
+def without_questions() -> Iterator[None]:
     """Let a library neither ask on standard input nor print on standard output."""
-    asked = sys.stdin
+    stdin = sys.stdin
     with open(os.devnull) as nothing, redirect_stdout(sys.stderr):
         sys.stdin = nothing
         try:
             yield
         finally:
-            sys.stdin = asked
+            sys.stdin = stdin
 
 
 @contextmanager
@@ -92,7 +92,7 @@ def quiet() -> Iterator[None]:
     logging.set_verbosity_error()
     logging.disable_progress_bar()
     try:
-        with unasked():
+        with without_questions():
             yield
     finally:
         logging.set_verbosity(level)

@@ -161,7 +161,7 @@ def _unresolved() -> str | None:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Without the library's lines about each retry: what comes of them is told."""
+    """Without the library's lines about each retry; the outcome is reported."""
     logger = logging.getLogger("huggingface_hub")
     before = logger.level
     logger.setLevel(logging.ERROR)
@@ -175,8 +175,8 @@ def _cached(repo: str, name: str, revision: str | None) -> str | Literal[False] 
     """The cached file's path, False where the cache knows that there is none, else None."""
     from huggingface_hub import try_to_load_from_cache
 
-    known = try_to_load_from_cache(repo, name, revision=revision)
-    return known if known is None or isinstance(known, str) else False
+    cached = try_to_load_from_cache(repo, name, revision=revision)
+    return cached if cached is None or isinstance(cached, str) else False
 
 
 def _unreachable(error: UserError) -> bool:

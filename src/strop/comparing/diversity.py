@@ -11,13 +11,11 @@ makes no sense is more distinct than what does, so a better generator would look
 
 Against held-out texts the guard's own measure says whether a side has collapsed as published.
 
-The tokens of outputs that count, and what a comparison reads on them.
-
-Perplexity, entropy and copies are read on the same tokens: those that the span policy scores.
-Whatever else an output holds, behind the end of its first document, counts for none of them. And
-entropy grows with length, so all pools of a comparison are read on their first m scored tokens,
-where m is the most that nine tenths of every pool have. Outputs with fewer are left out, of all
-scores alike, and counted.
+`Scored` holds the tokens of outputs that count. Perplexity, entropy and copies are read on the same
+tokens: those that the span policy scores. Whatever else an output holds, behind the end of its
+first document, counts for none of them. And entropy grows with length, so all pools of a comparison
+are read on their first m scored tokens, where m is the most that nine tenths of every pool have.
+Outputs with fewer are left out, of all scores alike, and counted.
 """
 
 from __future__ import annotations
@@ -72,25 +70,25 @@ class Diversity:
 def diversity(a: Curve, b: Curve, where: Grid, level: Level, measures: int = 1) -> list[Diversity]:
     """By every measure that both sides have at every temperature."""
     names = [set(sample.alike) for side in (a, b) for sample in side.side.frontier]
-    found = []
+    results = []
     for name in sorted(set.intersection(*names)):
         few = name == COPIES and min(a.side.n, b.side.n) < LEAST
-        mine, other = (where.averaged(one.at(where.points, one.alike(name))) for one in (a, b))
-        found.append(
+        own, other = (where.averaged(curve.at(where.points, curve.alike(name))) for curve in (a, b))
+        results.append(
             Diversity(
                 name,
-                float(mine[0].mean()),
+                float(own[0].mean()),
                 float(other[0].mean()),
-                "undecided" if few else _state(mine, other, level, measures),
-                "undecided" if few else _state(other, mine, level, measures),
+                "undecided" if few else _state(own, other, level, measures),
+                "undecided" if few else _state(other, own, level, measures),
             )
         )
-    return found
+    return results
 
 
-def _state(mine: Floats, other: Floats, level: Level, measures: int) -> State:
+def _state(own: Floats, other: Floats, level: Level, measures: int) -> State:
     """`less` in some part, all of them and all measures together; `not less` in every part."""
-    excess = mine - (1 + TENTH) * other - PAIRS
+    excess = own - (1 + TENTH) * other - PAIRS
     together = 1 - (1 - level.different) / (excess.shape[1] * measures)
     if any(order_statistics(column[1:], together)[0] > 0 for column in excess.T):
         return "less"
@@ -98,19 +96,19 @@ def _state(mine: Floats, other: Floats, level: Level, measures: int) -> State:
     return "not less" if fine else "undecided"
 
 
-def held_out_diversity(found: Sequence[Interval | None], guard: Guard) -> Diversity | None:
+def held_out_diversity(shares: Sequence[Interval | None], guard: Guard) -> Diversity | None:
     """Both sides against held-out texts, by the guard's words; None where one has no word.
 
     A side is less diverse only if it is below the guard and the other is not: what is undecided, or
     below it on both sides, does not tell them apart.
     """
-    words = [guard.diverse(one) for one in found]
-    if None in words or found[0] is None or found[1] is None:
+    words = [guard.diverse(share) for share in shares]
+    if None in words or shares[0] is None or shares[1] is None:
         return None
     less: list[State] = [
-        "less" if mine == "below" != other else "not less" for mine, other in (words, words[::-1])
+        "less" if own == "below" != other else "not less" for own, other in (words, words[::-1])
     ]
-    return Diversity(HELD_OUT, found[0].value, found[1].value, *less)
+    return Diversity(HELD_OUT, shares[0].value, shares[1].value, *less)
 
 
 def unseen_copies(n: int) -> float:
@@ -126,13 +124,15 @@ def unseen_copies(n: int) -> float:
 
 def copies(ids: NDArray[np.integer], n: int = NGRAM) -> Floats:
     """1 where two outputs are copies of each other, else 0 [N, N]; -1 behind an id is no token."""
-    return np.concatenate([np.zeros((0, len(ids))), *(some.toarray() for some in _copied(ids, n))])
+    return np.concatenate(
+        [np.zeros((0, len(ids))), *(block.toarray() for block in _copied(ids, n))]
+    )
 
 
 def with_copy(ids: NDArray[np.integer], n: int = NGRAM) -> NDArray[np.bool_]:
     """Which outputs have a copy among the others [N]."""
-    found = (some.sum(axis=1) > 0 for some in _copied(ids, n))
-    return np.concatenate([np.zeros(0, bool), *found])
+    has_copy = (block.sum(axis=1) > 0 for block in _copied(ids, n))
+    return np.concatenate([np.zeros(0, bool), *has_copy])
 
 
 def _copied(ids: NDArray[np.integer], n: int) -> Iterator[csr_array]:
@@ -140,22 +140,22 @@ def _copied(ids: NDArray[np.integer], n: int) -> Iterator[csr_array]:
     from scipy.sparse import csr_array
 
     n = max(1, min(n, ids.shape[1]))
-    names, whole = ngrams(ids, n), ids[:, n - 1 :] >= 0
-    ends = np.append(0, whole.sum(1).cumsum())
+    names, complete = ngrams(ids, n), ids[:, n - 1 :] >= 0
+    ends = np.append(0, complete.sum(1).cumsum())
     shape = (len(ids), int(names.max(initial=0)) + 1)
-    table = csr_array((np.ones(ends[-1]), names[whole], ends), shape=shape)
+    table = csr_array((np.ones(ends[-1]), names[complete], ends), shape=shape)
     table.sum_duplicates()
     table.data[:] = 1.0  # whether an n-gram is in an output, not how often
-    own, columns = np.asarray(table.sum(axis=1)).ravel(), csr_array(table.T)
+    counts, columns = np.asarray(table.sum(axis=1)).ravel(), csr_array(table.T)
     # An output that is too short for an n-gram is a copy of what is equal to it.
-    short = np.flatnonzero(own == 0)
+    short = np.flatnonzero(counts == 0)
     same = np.unique(ids[short], axis=0, return_inverse=True)[1].ravel()
     for first in range(0, len(ids), ROWS):
         shared = (table[first : first + ROWS] @ columns).tocoo()
-        alike = shared.data >= HALF * np.minimum(own[first + shared.row], own[shared.col])
-        here = np.flatnonzero((short >= first) & (short < first + ROWS))
-        one, other = np.nonzero(same[here][:, None] == same)
-        row = np.concatenate([shared.row[alike], short[here][one] - first])
+        alike = shared.data >= HALF * np.minimum(counts[first + shared.row], counts[shared.col])
+        in_block = np.flatnonzero((short >= first) & (short < first + ROWS))
+        left, other = np.nonzero(same[in_block][:, None] == same)
+        row = np.concatenate([shared.row[alike], short[in_block][left] - first])
         column = np.concatenate([shared.col[alike], short[other]])
         others = first + row != column
         where = row[others], column[others]
@@ -195,11 +195,11 @@ class Scored:
 
     def first(self, tokens: int, alike: Mapping[str, NDArray] | None = None) -> Sample:
         """The sample of the first so many tokens; outputs with fewer have none."""
-        there = self.lengths >= tokens
-        ids = np.where(there[:, None], self.ids[:, :tokens], -1)
+        long_enough = self.lengths >= tokens
+        ids = np.where(long_enough[:, None], self.ids[:, :tokens], -1)
         return Sample(
-            np.where(there, self.nats[:, :tokens].sum(axis=1, dtype=float), 0.0),
-            np.where(there, float(tokens), 0.0),
+            np.where(long_enough, self.nats[:, :tokens].sum(axis=1, dtype=float), 0.0),
+            np.where(long_enough, float(tokens), 0.0),
             entropy(ids),
             {COPIES: copies(ids), **(alike or {})},
         )
@@ -207,7 +207,7 @@ class Scored:
 
 def common_length(pools: Sequence[Scored]) -> int:
     """The most tokens that nine tenths of the outputs of every pool have."""
-    tokens = min(int(np.sort(one.lengths)[one.n // REACHED]) for one in pools)
+    tokens = min(int(np.sort(pool.lengths)[pool.n // REACHED]) for pool in pools)
     if tokens < 1:
         raise UserError(
             "More than a tenth of the outputs of a setting have no token that is scored.",

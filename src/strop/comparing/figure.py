@@ -27,15 +27,15 @@ def draw(result: Result) -> Figure:
         equal = result.facts["equal"][str(number)]
         if equal is not None:
             panel.axvspan(equal["low"], equal["high"], color=GREY, alpha=SHADE, lw=0)
-        here = [row["entropy"] for row in rows if row["budget"] == number]
-        if guard is not None and min(here) - 0.1 < guard < max(here) + 0.1:
+        entropies = [row["entropy"] for row in rows if row["budget"] == number]
+        if guard is not None and min(entropies) - 0.1 < guard < max(entropies) + 0.1:
             panel.axvline(guard, color=GREY, lw=0.8, ls=":")
         for side, colour in zip(called, (BLUE, ORANGE), strict=True):
-            mine = [r for r in rows if (r["budget"], r["side"]) == (number, side)]
-            _frontier(panel, mine, colour, on_top=side == a)
+            side_rows = [r for r in rows if (r["budget"], r["side"]) == (number, side)]
+            _frontier(panel, side_rows, colour, on_top=side == a)
         if equal is not None and "band" in equal:  # else it was written before there was one
-            there = [r for r in rows if (r["budget"], r["side"]) == (number, b)]
-            _band(panel, equal, there)
+            rows_of_b = [r for r in rows if (r["budget"], r["side"]) == (number, b)]
+            _band(panel, equal, rows_of_b)
         verdict = result.facts["verdicts"][str(number)]["kind"]
         panel.set(ylabel="perplexity", title=f"M = {number:,}: {a} against {b}, {verdict}")
         log_y(panel)
@@ -55,15 +55,15 @@ def _band(panel: Any, equal: Any, below: list[Any]) -> None:
     where = np.array(equal["entropies"])
     entropy, perplexity = np.array(line).T
     base = np.interp(where, entropy, np.log(perplexity))
-    ends = [base + np.array([one.ends[k] for one in equal["band"]]) for k in (0, 1)]
+    ends = [base + np.array([interval.ends[k] for interval in equal["band"]]) for k in (0, 1)]
     if len(where) > 1:
         panel.fill_between(where, np.exp(ends[0]), np.exp(ends[1]), color=BLUE, alpha=0.2, lw=0)
     else:
         panel.vlines(where, np.exp(ends[0]), np.exp(ends[1]), color=BLUE, alpha=0.4, lw=3)
 
 
-def _frontier(panel: Any, mine: list[Any], colour: str, *, on_top: bool) -> None:
-    line = sorted((r for r in mine if "frontier" in r["part"]), key=lambda row: row["entropy"])
+def _frontier(panel: Any, rows: list[Any], colour: str, *, on_top: bool) -> None:
+    line = sorted((r for r in rows if "frontier" in r["part"]), key=lambda row: row["entropy"])
     # B is wider and lies below, so that frontiers that coincide are both seen.
     look = {"lw": 1.2, "ms": 3.0, "zorder": 3} if on_top else {"lw": 3, "ms": 6, "alpha": 0.6}
     panel.plot(
@@ -74,10 +74,10 @@ def _frontier(panel: Any, mine: list[Any], colour: str, *, on_top: bool) -> None
         **look,
     )
     for part, marker, size in (("published", "o", 60), ("tuned", "*", 70)):
-        some = [row for row in mine if part in row["part"]]
+        points = [row for row in rows if part in row["part"]]
         panel.scatter(
-            [row["entropy"] for row in some],
-            [row["perplexity"] for row in some],
+            [row["entropy"] for row in points],
+            [row["perplexity"] for row in points],
             s=size,
             marker=marker,
             fc="none" if part == "published" else colour,

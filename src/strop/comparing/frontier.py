@@ -3,22 +3,21 @@
 The common range of entropies is what both frontiers reach in nearly every replicate; below the
 entropy guard nothing is compared. It depends on entropies alone, so it is fixed before a gap is
 read. At 24 entropies of it the gap has an interval of its own, and there is a band that holds at
-all of them together. In every replicate both frontiers are interpolated between their own points
-of that replicate, so that noise in entropy counts as well. A side that cannot be tuned is one
-point; it is compared with the other's frontier at its own entropy, replicate by replicate.
+all of them together. In every replicate both frontiers are interpolated between their own points of
+that replicate, so that noise in entropy counts as well. A side that cannot be tuned is one point;
+it is compared with the other's frontier at its own entropy, replicate by replicate.
 
 Straight lines between the points of a curve are off, and no resampling sees that. How far they may
 be off is estimated by leaving points out (`Curve.bend`), and a claim must hold with that added.
-Whether frontiers are the same is read off parabolas, where they have them (`smooth.py`).
+Whether frontiers are the same is read off parabolas, where they have them (`smoothed`).
 
-How sure a verdict must be, where several budgets are compared and a run is looked at again.
-
-Together all verdicts of a run may err with probability `ALPHA`. The first look spends `FIRST` of
-it, and every later look half of what is left: 4%, 0.5%, 0.25%, ... Looking again is taking a
-verdict on more outputs; asking again for the same is no new look. Within a look the budgets share
-alike. Generators may be called different for two reasons, their frontiers or their sharpness, and
-these share alike too. All of it is Bonferroni's bound, so nothing is assumed of how looks, budgets
-and reasons depend on each other.
+`Level` says how sure a verdict must be where several budgets are compared and a run is looked at
+again. Together all verdicts of a run may err with probability `ALPHA`. The first look spends
+`FIRST` of it, and every later look half of what is left: 4%, 0.5%, 0.25%, ... Looking again is
+taking a verdict on more outputs; asking again for the same is no new look. Within a look the
+budgets share alike. Generators may be called different for two reasons, their frontiers or their
+sharpness, and these have equal shares too. All of it is Bonferroni's bound, so nothing is assumed
+of how looks, budgets and reasons depend on each other.
 
 Frontiers that are not the same differ by the margin at some entropy, on one side. To be called the
 same, or better on the other side, that one interval must err, at one end. Then the part for
@@ -26,13 +25,12 @@ sharpness is not needed; of the part for frontiers one of its two ends may still
 the whole: a crossing where there is none, or a mean on the wrong side). So three quarters are left
 for one end of an interval at every entropy, whatever the number of entropies.
 
-A frontier as a parabola, for the question whether two frontiers are the same.
-
-Temperature moves the points of one generator along a smooth curve, so all of them say something
-about each place on it: a parabola through seven points is known about twice as well as the line
-between two of them. It is fitted by least squares in every replicate. How far the frontier may be
-off its parabola is what the points are off it beyond noise, and a claim must hold with that added.
-Where points surely lie off, or too few are there to see it, there is no parabola.
+Parabolas serve the question whether two frontiers are the same. Temperature moves the points of one
+generator along a smooth curve, so all of them inform each part of it: a parabola through seven
+points is known about twice as well as the line between two of them. It is fitted by least squares
+in every replicate. How far the frontier may be off its parabola is what the points are off it
+beyond noise, and a claim must hold with that added. Where points surely lie off it, or are too few
+to show it, there is no parabola.
 """
 
 from __future__ import annotations
@@ -110,7 +108,7 @@ def smoothed(curve: Curve, entropies: Floats, level: Level) -> tuple[Floats, Flo
     fitted = parabola(curve.entropy, curve.level)
     left = curve.level - fitted(curve.entropy)
     sure = simultaneous(left, level.different, curve.side.n)
-    if any(one.above(ROUNDING) or one.below(-ROUNDING) for one in sure):
+    if any(residual.above(ROUNDING) or residual.below(-ROUNDING) for residual in sure):
         return None
     usable = left[1:][np.isfinite(left[1:]).all(axis=1)]
     beyond = np.sqrt(np.maximum(left[0] ** 2 - usable.var(axis=0), 0.0))
@@ -210,20 +208,20 @@ class Equal:
 
 def grid(a: Curve, b: Curve, floor: float | None) -> Grid | None:
     """Where both frontiers can be read off, or None."""
-    bounds = [_reached(one) for one in (a, b)]
-    low, high = max(one[0] for one in bounds), min(one[1] for one in bounds)
+    bounds = [_reached(curve) for curve in (a, b)]
+    low, high = max(bound[0] for bound in bounds), min(bound[1] for bound in bounds)
     low = low if floor is None else max(low, floor)
-    points = [one for one in (a, b) if one.entropy.shape[1] == 1]
+    points = [curve for curve in (a, b) if curve.entropy.shape[1] == 1]
     if len(points) == 2:
         return None
     if points:
-        [mine] = points
-        inside = order_statistics(mine.entropy[1:, 0], INSIDE)
-        outer = _reached(b if mine is a else a)
+        [single] = points
+        inside = order_statistics(single.entropy[1:, 0], INSIDE)
+        outer = _reached(b if single is a else a)
         least = outer[0] if floor is None else max(outer[0], floor)
         if inside[0] < least or inside[1] > outer[1]:
             return None
-        return Grid(inside[0], inside[1], mine.entropy)
+        return Grid(inside[0], inside[1], single.entropy)
     if not low < high:
         return None
     number = len(PARTS) * POINTS
@@ -253,11 +251,11 @@ def smooth_gaps(a: Curve, b: Curve, where: Grid, level: Level) -> tuple[Floats, 
 
     If a side has no parabola, both are read off straight lines.
     """
-    both = [smoothed(side, where.points, level) for side in (a, b)]
-    if both[0] is None or both[1] is None:
+    pair = [smoothed(side, where.points, level) for side in (a, b)]
+    if pair[0] is None or pair[1] is None:
         return a.at(where.points) - b.at(where.points), _bend(a, b, _entropies(where))
-    (one, off_one), (two, off_two) = both[0], both[1]
-    return one - two, np.zeros(len(off_one)) if _alike(a, b) else off_one + off_two
+    (smooth_a, off_a), (smooth_b, off_b) = pair[0], pair[1]
+    return smooth_a - smooth_b, np.zeros(len(off_a)) if _alike(a, b) else off_a + off_b
 
 
 def _entropies(where: Grid) -> Floats:
@@ -288,8 +286,8 @@ def thin(curve: Curve, where: Grid, allowed: float, level: Level) -> tuple[int, 
     upper = int(np.clip((curve.entropy[0] <= worst).sum(), 1, len(order) - 1))
     sure = 1 - (1 - level.different) / (len(order) - 2)
     bent = [order_statistics(column[1:], sure) for column in curve.missed.T]
-    near = [one for one in (upper - 2, upper - 1) if 0 <= one < len(bent)]
-    if not any(low > 0 or high < 0 for low, high in (bent[one] for one in near)):
+    near = [index for index in (upper - 2, upper - 1) if 0 <= index < len(bent)]
+    if not any(low > 0 or high < 0 for low, high in (bent[index] for index in near)):
         return None
     return int(order[upper - 1]), int(order[upper])
 

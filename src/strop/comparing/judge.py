@@ -5,19 +5,6 @@ range, and both pools are judged in groups of eight. The offline judge counts; o
 groups later (`strop groupeval judge RUN/groupeval/... --base-url URL`), and the next call of the
 same comparison includes them. GED has no interval: a side is less diverse by it where it is more
 than a tenth below the other's and the ranges over weights are apart.
-
-Diversity across outputs at equal sharpness, which no score of single outputs can see.
-
-Two outputs are alike from 0 to 1. Whatever the measure, the number is the mean over pairs of
-different outputs: it does not depend on how many there are, and it can be resampled. A side is
-`less` diverse where its pairs are clearly more than `TENTH` more alike than the other's plus
-`PAIRS`, and `not less` where they clearly are not; else `undecided`.
-
-`copies` is the measure that needs no embeddings: two outputs are copies if the one with fewer
-n-grams shares at least half of them with the other. Distinct n-grams of a pool would not do: what
-makes no sense is more distinct than what does, so a better generator would look less diverse.
-
-Against held-out texts the guard's own measure says whether a side has collapsed as published.
 """
 
 from __future__ import annotations
@@ -42,7 +29,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Judged:
-    """What one judge says of both sides at one entropy."""
+    """The scores of one judge for both sides at one entropy."""
 
     diversity: Diversity | None
     """By GED, where both sides have one."""
@@ -58,29 +45,31 @@ def judged(
     tokens: int,
     entropy: float,
 ) -> list[Judged]:
-    """Every judge's word on both sides; none where they are one and the same cell."""
+    """Every judge's scores of both sides; none where both are the same cell."""
     from strop.groupeval.bootstrap import score
     from strop.verbs.points import judge_texts
 
-    points = [_matched(*one, tokens, entropy) for one in zip(sides, measured, strict=True)]
-    least = min(len(one.texts) for one in points) // GROUP * GROUP
-    texts = [list(one.texts)[:least] for one in points]
+    points = [_point_at(*pair, tokens, entropy) for pair in zip(sides, measured, strict=True)]
+    least = min(len(point.texts) for point in points) // GROUP * GROUP
+    texts = [list(point.texts)[:least] for point in points]
     # Named by what they hold, in one order: swapping the sides changes no group.
-    names = [hashlib.sha256(json.dumps(some).encode()).hexdigest()[:12] for some in texts]
+    names = [
+        hashlib.sha256(json.dumps(side_texts).encode()).hexdigest()[:12] for side_texts in texts
+    ]
     if names[0] == names[1] or not least:
         return []
     planned = dict(sorted(zip(names, texts, strict=True)))
     folder = ask.out / "groupeval" / "-".join(planned)
-    found = []
+    results = []
     for judge, judgments in judge_texts(planned, folder, seed=ask["seed"]).items():
         cells = [score(judgments)["cells"][name] for name in names]
         rows = [
             _row(number, judge, letter, point, tokens, cell)
-            | {"drawn": 0 if point in one.points() else point.scored.n}
-            for letter, point, cell, one in zip("AB", points, cells, measured, strict=True)
+            | {"drawn": 0 if point in side.points() else point.scored.n}
+            for letter, point, cell, side in zip("AB", points, cells, measured, strict=True)
         ]
-        found.append(Judged(_by_ged(judge, *cells), tuple(rows)))
-    return found
+        results.append(Judged(_by_ged(judge, *cells), tuple(rows)))
+    return results
 
 
 def _row(
@@ -104,10 +93,10 @@ def _by_ged(judge: str, a: dict[str, Any], b: dict[str, Any]) -> Diversity | Non
     return Diversity(f"GED {judge}", a["ged"], b["ged"], _judged_state(a, b), _judged_state(b, a))
 
 
-def _judged_state(mine: dict[str, Any], other: dict[str, Any]) -> State:
-    if mine["ged"] >= (1 - TENTH) * other["ged"]:
+def _judged_state(own: dict[str, Any], other: dict[str, Any]) -> State:
+    if own["ged"] >= (1 - TENTH) * other["ged"]:
         return "not less"
-    ranges = mine["ged_weight_sensitivity"], other["ged_weight_sensitivity"]
+    ranges = own["ged_weight_sensitivity"], other["ged_weight_sensitivity"]
     apart = None not in ranges and ranges[0][1] < ranges[1][0]
     return "less" if apart else "undecided"
 
@@ -117,14 +106,14 @@ def _entropy(point: Point, tokens: int) -> float:
     return float(sample.levels(np.ones((1, sample.n)))[1][0])
 
 
-def _matched(side: SideOutputs, one: SideAtBudget, tokens: int, entropy: float) -> Point:
+def _point_at(side: SideOutputs, at_budget: SideAtBudget, tokens: int, entropy: float) -> Point:
     """The side's outputs at the temperature that has the entropy; of a pool, the pool."""
     if not side.named.tunable:
-        return one.published
-    levels = [_entropy(point, tokens) for point in one.frontier]
+        return at_budget.published
+    levels = [_entropy(point, tokens) for point in at_budget.frontier]
     order = np.argsort(levels)
-    taus = np.array([point.temperature for point in one.frontier], float)
+    taus = np.array([point.temperature for point in at_budget.frontier], float)
     tau = round(float(np.interp(entropy, np.array(levels)[order], taus[order])), 3)
-    base = one.base
+    base = at_budget.base
     assert base is not None
     return side.at(base.model_copy(update={"temperature": tau}))

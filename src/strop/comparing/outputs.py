@@ -1,7 +1,7 @@
-"""The sides of a comparison: what was named, and its outputs as the rules want them.
+"""The sides of a comparison: how each is named, and its outputs in the form that the rules need.
 
-A side is a checkpoint with a sampler, whose settings may be searched; or a pool that is there: a
-cell of a run (`RUN` or `RUN@CELL`), or texts of anybody's. A YAML file says the same:
+A side is a checkpoint with a sampler whose settings may be searched, or an existing pool: a cell of
+a run (`RUN` or `RUN@CELL`), or texts from any source. A YAML file can give the same:
 
     checkpoint: runs/mine          # or pool: RUN@CELL, or texts: FILE
     sampler: {name: remdm-cap, eta: 0.02, temperature: 0.9}
@@ -47,17 +47,17 @@ if TYPE_CHECKING:
 Kind = Literal["checkpoint", "pool", "texts"]
 KINDS: tuple[Kind, ...] = ("checkpoint", "pool", "texts")
 SPACE = ("temperature=0.7:1.1:0.05",)
-"""What is searched where nothing else is said."""
+"""What is searched by default."""
 CELL = "@"
 NEAR = {"calls": 0.05, "seconds": 0.1}
 """Shares within which costs count as equal."""
 FEWEST = 8
-"""Outputs of a side: fewer have no interval to speak of."""
+"""Outputs of a side at least: an interval from fewer means little."""
 
 
 @dataclass(frozen=True)
 class Named:
-    """A side as somebody named it."""
+    """A side as the user named it."""
 
     kind: Kind
     source: str
@@ -73,52 +73,52 @@ class Named:
         return self.kind == "checkpoint"
 
 
-def named(given: str, settings: Sequence[str], space: Sequence[str], flag: str) -> Named:
+def named(argument: str, settings: Sequence[str], space: Sequence[str], flag: str) -> Named:
     """From an argument and its flags; a YAML file may say all of it."""
-    said: dict[str, Any] = {}
-    filed = Path(given).suffix.lower() in (".yaml", ".yml")
+    document: dict[str, Any] = {}
+    filed = Path(argument).suffix.lower() in (".yaml", ".yml")
     if filed:
-        said = _file(Path(given))
-    kind: Kind | None = next((one for one in KINDS if one in said), None)
-    source = str(said[kind]) if kind is not None else given
-    where = given if filed else f"`{flag}`"
-    sampler = {**said.get("sampler", {}), **_settings(settings, flag)}
-    axes = tuple(space) or tuple(map(str, said.get("space", ())))
-    found = Named(kind or _kind(source), source, sampler, axes or SPACE, where)
-    if not found.tunable and (sampler or axes):
+        document = _file(Path(argument))
+    kind: Kind | None = next((name for name in KINDS if name in document), None)
+    source = str(document[kind]) if kind is not None else argument
+    where = argument if filed else f"`{flag}`"
+    sampler = {**document.get("sampler", {}), **_settings(settings, flag)}
+    axes = tuple(space) or tuple(map(str, document.get("space", ())))
+    side = Named(kind or _kind(source), source, sampler, axes or SPACE, where)
+    if not side.tunable and (sampler or axes):
         raise UserError(
-            "A pool that is there has no sampler to set or to tune.",
+            "An existing pool has no sampler to set or tune.",
             where=f"`{flag}`",
             got=source,
             fix="name the checkpoint instead, or leave the settings out",
         )
-    with told_at(f"`{flag}_space`" if space else where):
-        names = [one.name for one in parse(axes)]
+    with errors_at(f"`{flag}_space`" if space else where):
+        names = [axis.name for axis in parse(axes)]
     if "steps" in (*sampler, *names):
         raise UserError(
-            "Steps are the budget, which both sides have alike.",
+            "Steps are the budget, which is the same for both sides.",
             where=where if "steps" in sampler else f"`{flag}_space`",
             got="steps",
-            fix="leave it out, and say `steps`",
+            fix="leave it out, and give `steps`",
         )
-    return found
+    return side
 
 
 @contextmanager
-def told_at(where: str) -> Iterator[None]:
+def errors_at(where: str) -> Iterator[None]:
     """Messages on a side's settings name the side, not flags that mean something else here."""
     try:
         yield
     except UserError as error:
-        told = error.at(where)
-        told.what = error.what.replace("SamplerSpec.", "")
-        raise told from None
+        renamed = error.at(where)
+        renamed.what = error.what.replace("SamplerSpec.", "")
+        raise renamed from None
 
 
 def _settings(texts: Sequence[str], flag: str) -> dict[str, Any]:
-    with told_at(f"`{flag}`"):
+    with errors_at(f"`{flag}`"):
         axes = parse(texts)
-    found = {}
+    settings = {}
     for axis in axes:
         if len(axis.values) != 1:
             raise UserError(
@@ -127,8 +127,8 @@ def _settings(texts: Sequence[str], flag: str) -> dict[str, Any]:
                 got=str(axis),
                 expected=f"such as {axis.name}=0.9; what may vary goes to `{flag}_space`",
             )
-        found[axis.name] = axis.values[0]
-    return found
+        settings[axis.name] = axis.values[0]
+    return settings
 
 
 def _file(path: Path) -> dict[str, Any]:
@@ -139,31 +139,33 @@ def _file(path: Path) -> dict[str, Any]:
 
     try:
         with reading(path):
-            said = load_yaml(path.read_bytes())
+            document = load_yaml(path.read_bytes())
     except FileNotFoundError:
         raise UserError("There is no such file of a side.", where=path) from None
     except (yaml.YAMLError, UnicodeDecodeError) as error:
-        told = str(error).splitlines()[0]
-        raise UserError("The file of a side is not YAML.", where=path, got=told) from None
-    known = {*KINDS, "sampler", "space"}
-    kinds = [one for one in KINDS if isinstance(said, dict) and one in said]
-    if not isinstance(said, dict) or len(kinds) != 1 or set(said) - known:
+        reason = str(error).splitlines()[0]
+        raise UserError("The file of a side is not YAML.", where=path, got=reason) from None
+    keys = {*KINDS, "sampler", "space"}
+    kinds = [kind for kind in KINDS if isinstance(document, dict) and kind in document]
+    if not isinstance(document, dict) or len(kinds) != 1 or set(document) - keys:
         raise UserError(
             "The file does not describe one side.",
             where=path,
-            got=", ".join(map(str, said)) if isinstance(said, dict) else type(said).__name__,
+            got=", ".join(map(str, document))
+            if isinstance(document, dict)
+            else type(document).__name__,
             expected="one of checkpoint, pool and texts; with a checkpoint also sampler and space",
         )
-    space, sampler = said.get("space", []), said.get("sampler", {})
-    named = isinstance(said[kinds[0]], str)
+    space, sampler = document.get("space", []), document.get("sampler", {})
+    named = isinstance(document[kinds[0]], str)
     if not isinstance(space, list) or not isinstance(sampler, dict) or not named:
         raise UserError(
             "The file does not describe one side.",
             where=path,
-            got=", ".join(f"{key}: {value}" for key, value in said.items()),
+            got=", ".join(f"{key}: {value}" for key, value in document.items()),
             expected="checkpoint: NAME, sampler: {temperature: 0.9}, space: [temperature=0.7:1.1]",
         )
-    return said
+    return document
 
 
 def _kind(source: str) -> Kind:
@@ -219,22 +221,22 @@ class Point:
             if self.embed is not None:
                 from strop.measure.entropy import vendi_score
 
-                there = np.flatnonzero(self.scored.lengths >= tokens)
-                unit = np.asarray(self.embed(self.scored.ids[there, :tokens].tolist()), float)
+                long_enough = np.flatnonzero(self.scored.lengths >= tokens)
+                unit = np.asarray(self.embed(self.scored.ids[long_enough, :tokens].tolist()), float)
                 unit /= np.linalg.norm(unit, axis=1, keepdims=True)
                 pairs = np.zeros((self.scored.n, self.scored.n))
-                pairs[np.ix_(there, there)] = np.clip(unit @ unit.T, 0, 1) ** 2
+                pairs[np.ix_(long_enough, long_enough)] = np.clip(unit @ unit.T, 0, 1) ** 2
                 alike, vendi = {"embeddings": pairs}, vendi_score(unit)
             self.read[tokens] = self.scored.first(tokens, alike), vendi
         return self.read[tokens]
 
     def diversity(self, tokens: int, guard: Guard) -> Interval | None:
         """Across outputs, as a share of that of the guard's texts; None without any."""
-        there = self.scored.lengths >= tokens
-        if guard.pairs is None or there.sum() < 2:
+        long_enough = self.scored.lengths >= tokens
+        if guard.pairs is None or long_enough.sum() < 2:
             return None
         if tokens not in self.diverse:
-            self.diverse[tokens] = guard.pairs.diversity(self.scored.ids[there, :tokens])
+            self.diverse[tokens] = guard.pairs.diversity(self.scored.ids[long_enough, :tokens])
         return self.diverse[tokens]
 
     def row(self, side: str, steps: int | None, tokens: int) -> dict[str, Any]:
@@ -258,7 +260,7 @@ class Point:
 
 
 def seed_of(seed: int, temperature: float) -> int:
-    """Every temperature is drawn by numbers of its own.
+    """Every temperature has random numbers of its own.
 
     Both sides share them, so that equal settings are one cell; the search has others. A frontier
     whose points shared numbers would be wrong everywhere in the same direction.
@@ -271,29 +273,29 @@ class SideOutputs:
 
     def __init__(self, ask: Ask, side: Named, model: Model | None, by: Scorers) -> None:
         self._ask, self.named, self.model, self._by = ask, side, model, by
-        self._known: dict[Any, Point] = {}
+        self._points: dict[Any, Point] = {}
 
     @property
     def run(self) -> Folder:
         """Where the cells of the checkpoint lie; sides of one checkpoint share them."""
         assert self.model is not None
-        place = self._ask.out / "runs" / self.model.spec.sha256[:16]
-        return Folder(place, "run", self._ask.verb.name)
+        folder = self._ask.out / "runs" / self.model.spec.sha256[:16]
+        return Folder(folder, "run", self._ask.verb.name)
 
     def spec(self, steps: int, **fields: Any) -> SamplerSpec:
         """The published sampler at a budget, with some fields changed."""
         assert self.model is not None
-        said = {**self.named.sampler, **fields}
-        name = str(said.pop("name", default_sampler(self.model.spec.family)))
-        with told_at(self.named.where):
-            return sampler_spec(self.model.spec.family, name, steps, said)
+        settings = {**self.named.sampler, **fields}
+        name = str(settings.pop("name", default_sampler(self.model.spec.family)))
+        with errors_at(self.named.where):
+            return sampler_spec(self.model.spec.family, name, steps, settings)
 
     def at(self, spec: SamplerSpec) -> Point:
         """The point of one setting; drawn if it is not there."""
-        if spec not in self._known:
+        if spec not in self._points:
             cell = self.cell(spec, self._ask["n"], seed_of(self._ask["seed"], spec.temperature))
-            self._known[spec] = self._point(cell, spec.temperature)
-        return self._known[spec]
+            self._points[spec] = self._point(cell, spec.temperature)
+        return self._points[spec]
 
     def cell(self, spec: SamplerSpec, n: int, seed: int) -> Cell:
         """So many outputs of a setting."""
@@ -312,10 +314,10 @@ class SideOutputs:
         return cell
 
     def fixed(self) -> Point:
-        """The only point of a pool that is there."""
-        if None not in self._known:
-            self._known[None] = self._texts() if self.named.kind == "texts" else self._pool()
-        return self._known[None]
+        """The only point of an existing pool."""
+        if None not in self._points:
+            self._points[None] = self._texts() if self.named.kind == "texts" else self._pool()
+        return self._points[None]
 
     def _pool(self) -> Point:
         cell = pool_cell(self.named.source)
@@ -338,11 +340,11 @@ class SideOutputs:
         table = cell.table().slice(0, self._ask["n"])
         [row] = measure([cell], ["calls", "seconds"], self._by, outputs=(0, len(table)))
         tokens = token_table(cell, self._by)
-        there = np.isin(tokens.index, table["index"].to_numpy())
-        return self._made(
+        in_table = np.isin(tokens.index, table["index"].to_numpy())
+        return self._point_of(
             str(row.point),
             row.point.sampler.temperature if temperature is None else temperature,
-            {name: values[there] for name, values in tokens.columns.items()},
+            {name: values[in_table] for name, values in tokens.columns.items()},
             table["text"].to_pylist(),
             row.calls,
             row.seconds,
@@ -362,9 +364,9 @@ class SideOutputs:
             progress=self._ask.progress,
             name=source.name,
         )
-        return self._made(source.name, None, columns, texts, None, None)
+        return self._point_of(source.name, None, columns, texts, None, None)
 
-    def _made(
+    def _point_of(
         self,
         setting: str,
         temperature: float | None,
@@ -374,9 +376,9 @@ class SideOutputs:
         seconds: float | None,
     ) -> Point:
         scored = Scored.of(columns)
-        kept = float(columns["kept_bytes"].sum() / max(1, columns["source_bytes"].sum()))
+        share_read = float(columns["kept_bytes"].sum() / max(1, columns["source_bytes"].sum()))
         embed = self._embed if wants_vendi(self._ask) else None
-        return Point(setting, temperature, scored, kept, texts, calls, seconds, embed)
+        return Point(setting, temperature, scored, share_read, texts, calls, seconds, embed)
 
     def _embed(self, rows: Sequence[Sequence[int]]) -> NDArray:
         """Of the tokens that count, and of nothing behind them."""
@@ -409,9 +411,9 @@ def pool_cell(source: str) -> Cell:
     """The cell of `RUN` or `RUN@CELL`."""
     from strop.store import Run
 
-    place, mark, name = source.rpartition(CELL)
+    directory, mark, name = source.rpartition(CELL)
     if mark and not Path(source).exists():
-        return Run.open(place).cell(name)
+        return Run.open(directory).cell(name)
     cells = Run.open(source).cells()
     if len(cells) != 1:
         raise UserError(
@@ -433,7 +435,7 @@ def wants_vendi(ask: Ask) -> bool:
 # ------------------------------------------------------------------------------------------ looks
 
 SIDES = ("a", "b", "a_space", "b_space")
-"""Parameters that are said with the sides, in either order."""
+"""Parameters of the sides, in either order."""
 
 
 def look_number(ask: Ask, sides: Sequence[SideOutputs], budgets: Sequence[int]) -> int:
@@ -442,32 +444,32 @@ def look_number(ask: Ask, sides: Sequence[SideOutputs], budgets: Sequence[int]) 
     from strop.store.folder import as_json
 
     path = ask.out / "runs" / "looks.json"
-    known = kept_lists(path)
+    looks_by_pair = kept_lists(path)
     # In either order: swapping the sides asks the same.
-    pair = sorted(sides, key=lambda one: json.dumps(_identity(one), sort_keys=True))
-    looks = known.setdefault(_hash([_identity(one) for one in pair]), [])
+    pair = sorted(sides, key=lambda side: json.dumps(_identity(side), sort_keys=True))
+    looks = looks_by_pair.setdefault(_hash([_identity(side) for side in pair]), [])
     values = {k: v for k, v in ask.values.items() if k not in (*SIDES, *ASIDE)}
-    spaces = [list(one.named.space) for one in pair]
-    asked = int(_hash([values, spaces, list(budgets), ask.smoke]), 16)
-    if asked not in looks:
-        looks.append(asked)
-        write(path, as_json(known))
-    return 1 + looks.index(asked)
+    spaces = [list(side.named.space) for side in pair]
+    request = int(_hash([values, spaces, list(budgets), ask.smoke]), 16)
+    if request not in looks:
+        looks.append(request)
+        write(path, as_json(looks_by_pair))
+    return 1 + looks.index(request)
 
 
 def kept_lists(path: Path) -> dict[str, list[int]]:
-    """What a comparison keeps in a file of its run: lists of whole numbers by key."""
+    """What a comparison stores in a file of its run: lists of whole numbers by key."""
     from strop.store.folder import damaged, parsed
 
     try:
-        found = parsed(path)
-        if not all(isinstance(number, int) for some in found.values() for number in some):
+        lists = parsed(path)
+        if not all(isinstance(number, int) for numbers in lists.values() for number in numbers):
             raise ValueError("something that is not a whole number")
     except FileNotFoundError:
         return {}
     except (ValueError, AttributeError, TypeError) as error:
         raise damaged(path, error, f"restore {path}, or start anew with `force`") from None
-    return found
+    return lists
 
 
 def _hash(content: Any) -> str:
@@ -477,11 +479,11 @@ def _hash(content: Any) -> str:
 
 def _identity(side: SideOutputs) -> dict[str, Any]:
     weights = None if side.model is None else side.model.spec.sha256
-    said = side.named
+    named_side = side.named
     return {
-        "kind": said.kind,
-        "source": said.source if weights is None else weights,
-        "sampler": {key: str(value) for key, value in said.sampler.items()},
+        "kind": named_side.kind,
+        "source": named_side.source if weights is None else weights,
+        "sampler": {key: str(value) for key, value in named_side.sampler.items()},
     }
 
 
@@ -495,34 +497,36 @@ COLUMN = {"calls": "nfe", "seconds": "seconds"}
 
 
 def same_length(ask: Ask, sides: Sequence[Named], models: Mapping[str, Model]) -> Ask:
-    """With the length that both sides have, where nothing else is said.
+    """With the length that both sides have, unless one is given.
 
     That is the shorter one of two checkpoints, and a pool's own if the checkpoint can write it.
     """
     from strop.denoisers.base import usable_length
 
-    pools = [pool_cell(one.source).spec.generator.length for one in sides if one.kind == "pool"]
+    pools = [pool_cell(side.source).spec.generator.length for side in sides if side.kind == "pool"]
     if ask["length"] is not None or not models or len(models) + len(pools) < 2:
         return ask
-    own = [one.length if pools else usable_length(one, None) for one in models.values()]
-    return replace(ask, values={**ask.values, "length": min([*pools, *own])})
+    lengths = [model.length if pools else usable_length(model, None) for model in models.values()]
+    return replace(ask, values={**ask.values, "length": min([*pools, *lengths])})
 
 
 def equal_steps(ask: Ask, sides: Sequence[SideOutputs], number: int) -> list[int]:
     """How many updates each side makes at a budget."""
     what = ask["equal"]
-    fixed = [not one.named.tunable or is_causal(one) for one in sides]
+    fixed = [not side.named.tunable or is_causal(side) for side in sides]
     if what == "steps" or any(fixed):
         return [number, number]
-    kept = _Kept(ask)
-    key = json.dumps([what, number, *(one.spec(number).id for one in sides)])
-    if key not in kept.known:
-        kept.keep(key, _fitted(ask, sides, number, what))
-    return kept.known[key]
+    stored = _StoredSteps(ask)
+    key = json.dumps([what, number, *(side.spec(number).id for side in sides)])
+    if key not in stored.steps:
+        stored.keep(key, _steps_of_equal_cost(ask, sides, number, what))
+    return stored.steps[key]
 
 
-def _fitted(ask: Ask, sides: Sequence[SideOutputs], number: int, what: str) -> list[int]:
-    cost = [_cost(ask, one, one.spec(number), what) for one in sides]
+def _steps_of_equal_cost(
+    ask: Ask, sides: Sequence[SideOutputs], number: int, what: str
+) -> list[int]:
+    cost = [_cost(ask, side, side.spec(number), what) for side in sides]
     steps = [number, number]
     cheaper = 0 if cost[0] < cost[1] else 1
     target, side = max(cost), sides[cheaper]
@@ -541,16 +545,16 @@ def _cost(ask: Ask, side: SideOutputs, spec: SamplerSpec, what: str) -> float:
     return float(cell.table()[COLUMN[what]].to_numpy()[:OUTPUTS].mean())
 
 
-class _Kept:
+class _StoredSteps:
     """The numbers of updates that were found, in RUN/runs/equal.json."""
 
     def __init__(self, ask: Ask) -> None:
         self._path = ask.out / "runs" / "equal.json"
-        self.known = kept_lists(self._path)
+        self.steps = kept_lists(self._path)
 
     def keep(self, key: str, steps: list[int]) -> None:
         from strop.disk import write
         from strop.store.folder import as_json
 
-        self.known[key] = steps
-        write(self._path, as_json(self.known))
+        self.steps[key] = steps
+        write(self._path, as_json(self.steps))

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from strop.tuning.search import Tuned
 
 LETTERS = ("A", "B")
-"""What sides are called where nobody names them."""
+"""Names of the sides by default."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class SideAtBudget:
     frontier: tuple[Point, ...]
     search: Tuned | None = None
     base: SamplerSpec | None = None
-    """The sampler whose temperature traces the frontier; None of a pool that is there."""
+    """The sampler whose temperature traces the frontier; None for an existing pool."""
 
     @property
     def updates(self) -> int | None:
@@ -46,31 +46,31 @@ class SideAtBudget:
         return None if self.base is None else self.base.steps or None
 
     def side(self, tokens: int) -> Side:
-        """As the rules want it."""
+        """In the form that the rules need."""
         return Side(
-            [one.sample(tokens) for one in self.frontier],
+            [point.sample(tokens) for point in self.frontier],
             self.published.sample(tokens),
             None if self.tuned is None else self.tuned.sample(tokens),
         )
 
     def points(self) -> list[Point]:
         """Every setting once, the frontier in order of temperature."""
-        found = [self.published, *([] if self.tuned is None else [self.tuned]), *self.frontier]
-        return list(dict.fromkeys(found))
+        settings = [self.published, *([] if self.tuned is None else [self.tuned]), *self.frontier]
+        return list(dict.fromkeys(settings))
 
     def part(self, point: Point) -> str:
         """What a setting is shown as."""
         parts = {"published": point is self.published, "tuned": point is self.tuned}
         parts["frontier"] = point in self.frontier
-        return ", ".join(name for name, mine in parts.items() if mine)
+        return ", ".join(name for name, applies in parts.items() if applies)
 
 
 @dataclass(frozen=True)
 class Budget:
     """Both sides at one budget, and what follows."""
 
-    both: Sequence[SideAtBudget]
-    found: Comparison
+    sides: Sequence[SideAtBudget]
+    comparison: Comparison
     tokens: int
     """Scored tokens of every output on which all is read."""
     judged: tuple[dict[str, Any], ...] = ()
@@ -140,20 +140,20 @@ def result(
     sides: Sequence[SideOutputs],
     guard: Guard,
     level: Level,
-    found: Mapping[int, Budget],
-    told: Sequence[str],
+    budgets: Mapping[int, Budget],
+    first_notes: Sequence[str],
 ) -> Result:
     """Typed tables, one honest sentence per budget, and what a reader must know."""
-    verdicts = {number: one.found.verdict for number, one in found.items()}
-    every = overall(verdicts)
-    names = [_name(one) for one in sides]
+    verdicts = {number: budget.comparison.verdict for number, budget in budgets.items()}
+    over_all = overall(verdicts)
+    names = [_name(side) for side in sides]
     called = tuple(
         ask[f"{side}_name"] or letter for side, letter in zip("ab", LETTERS, strict=True)
     )
     facts = {
-        "answer": _answer(found, called),
-        "verdict": asdict(every),
-        "verdicts": {str(number): asdict(one) for number, one in verdicts.items()},
+        "answer": _answer(budgets, called),
+        "verdict": asdict(over_all),
+        "verdicts": {str(number): asdict(verdict) for number, verdict in verdicts.items()},
         "sides": names,
         "called": list(called),
         "margin": ask["margin"],
@@ -164,21 +164,23 @@ def result(
             "different": level.different,
         },
         "equal": {
-            str(number): None if one.found.equal is None else dict(vars(one.found.equal))
-            for number, one in found.items()
+            str(number): None
+            if budget.comparison.equal is None
+            else dict(vars(budget.comparison.equal))
+            for number, budget in budgets.items()
         },
         "guard": {"threshold": guard.threshold, "ends": guard.ends, "source": guard.source},
     }
-    measured = {number: one.both for number, one in found.items()}
-    [tokens] = {one.tokens for one in found.values()}
+    measured = {number: budget.sides for number, budget in budgets.items()}
+    [tokens] = {budget.tokens for budget in budgets.values()}
     facts["tokens"] = tokens
     notes = [
         *(f"{short}: {name}" for short, name in zip(called, names, strict=True)),
-        *told,
-        *_read_on(ask, found, called),
-        *_unequal(ask, sides, measured, called),
+        *first_notes,
+        *_read_on(ask, budgets, called),
+        *_differences(ask, sides, measured, called),
         *_search_notes(measured, guard, tokens, called),
-        *_copy_notes(found),
+        *_copy_notes(budgets),
         *_same_cells(measured),
         f"look {level.look} at these two sides, {level.budgets} budget(s): intervals that must lie "
         f"inside the margin are of {100 * level.everywhere:.4g}% at equal sharpness and of "
@@ -189,70 +191,79 @@ def result(
         if guard.threshold is not None
         else str(guard),
     ]
-    table, more = _layers(found, called), _more(found, called, guard)
+    table, more = _layers(budgets, called), _more(budgets, called, guard)
     return Result(ask.said(), table, more, facts, tuple(notes), verdict_first=True)
 
 
-def _answer(found: Mapping[int, Budget], called: Sequence[str]) -> list[str]:
-    if len(found) == 1:
-        [only] = found.values()
-        return [sentence(only.found, called)]
-    every = overall({number: one.found.verdict for number, one in found.items()})
-    words = f"Over all budgets: {every.kind} ({every.why})."
+def _answer(budgets: Mapping[int, Budget], called: Sequence[str]) -> list[str]:
+    if len(budgets) == 1:
+        [only] = budgets.values()
+        return [sentence(only.comparison, called)]
+    over_all = overall({number: budget.comparison.verdict for number, budget in budgets.items()})
+    words = f"Over all budgets: {over_all.kind} ({over_all.why})."
     return [
         words,
-        *(f"M = {number}: {sentence(one.found, called)}" for number, one in found.items()),
+        *(
+            f"M = {number}: {sentence(budget.comparison, called)}"
+            for number, budget in budgets.items()
+        ),
     ]
 
 
-def _named(columns: Sequence[Column], called: Sequence[str]) -> tuple[Column, ...]:
-    """Columns that speak of A and B, with the sides' names."""
+def _with_names(columns: Sequence[Column], called: Sequence[str]) -> tuple[Column, ...]:
+    """Columns about A and B, with the names of the sides."""
     names: dict[str, str] = dict(zip(LETTERS, called, strict=True))
 
     def named(label: str) -> str:
         return " ".join(names.get(word, word) for word in label.replace(",", " ,").split(" "))
 
     return tuple(
-        replace(one, label=named(one.label).replace(" ,", ",")) if one.label else one
-        for one in columns
+        replace(column, label=named(column.label).replace(" ,", ",")) if column.label else column
+        for column in columns
     )
 
 
-def _layers(found: Mapping[int, Budget], called: Sequence[str]) -> Table:
-    rows = [row for number, one in found.items() for row in _layer_rows(number, one.found)]
+def _layers(budgets: Mapping[int, Budget], called: Sequence[str]) -> Table:
+    rows = [
+        row for number, budget in budgets.items() for row in _layer_rows(number, budget.comparison)
+    ]
     a, b = called
     title = (
         f"Perplexity of {a} over that of {b}; at equal sharpness the entropies are the ends of the "
         "range that both frontiers have, and lowest and highest are of the band over all of it"
     )
-    return Table(title, _named(LAYER_COLUMNS, called), rows)
+    return Table(title, _with_names(LAYER_COLUMNS, called), rows)
 
 
-def _more(found: Mapping[int, Budget], called: Sequence[str], guard: Guard) -> dict[str, Table]:
+def _more(budgets: Mapping[int, Budget], called: Sequence[str], guard: Guard) -> dict[str, Table]:
     frontier = [
         {
-            **point.row(letter, one.updates, budget.tokens),
-            **_guarded(point, budget.tokens, guard),
+            **point.row(letter, side.updates, budget.tokens),
+            **_diversity_and_guard(point, budget.tokens, guard),
             "budget": number,
-            "part": one.part(point),
+            "part": side.part(point),
         }
-        for number, budget in found.items()
-        for letter, one in zip(called, budget.both, strict=True)
-        for point in one.points()
+        for number, budget in budgets.items()
+        for letter, side in zip(called, budget.sides, strict=True)
+        for point in side.points()
     ]
     diverse = [
         {"steps": number, **asdict(state)}
-        for number, one in found.items()
-        for state in one.found.diversity
+        for number, budget in budgets.items()
+        for state in budget.comparison.diversity
     ]
     names: dict[str, str] = dict(zip(LETTERS, called, strict=True))
-    judged = [{**row, "side": names[row["side"]]} for one in found.values() for row in one.judged]
-    spent = [row for number, one in found.items() for row in _spent(number, one, called)]
+    judged = [
+        {**row, "side": names[row["side"]]} for budget in budgets.values() for row in budget.judged
+    ]
+    spent = [
+        row for number, budget in budgets.items() for row in _cost_rows(number, budget, called)
+    ]
     tables = {
         "frontier": Table("Every setting, on fresh outputs", FRONTIER_COLUMNS, frontier),
         "diversity": Table(
             "Diversity at equal sharpness: how alike two outputs are; of GED, more is better",
-            _named(DIVERSITY_COLUMNS, called),
+            _with_names(DIVERSITY_COLUMNS, called),
             diverse,
         ),
         "judged": Table("Judged at one entropy", JUDGED_COLUMNS, judged),
@@ -261,44 +272,44 @@ def _more(found: Mapping[int, Budget], called: Sequence[str], guard: Guard) -> d
     return {name: table for name, table in tables.items() if table.rows}
 
 
-def _unequal(
+def _differences(
     ask: Ask,
     sides: Sequence[SideOutputs],
     measured: Mapping[int, Sequence[Any]],
     called: Sequence[str],
 ) -> list[str]:
-    """What is not the same on both sides, in words."""
-    told = []
+    """What differs between the sides, in words."""
+    notes = []
     a, b = called
-    for number, both in measured.items():
-        steps = [one.steps for one in both]
+    for number, pair in measured.items():
+        steps = [side.steps for side in pair]
         if steps[0] != steps[1]:
-            told.append(f"M = {number}: not equal: {steps[0]} updates of {a}, {steps[1]} of {b}")
+            notes.append(f"M = {number}: not equal: {steps[0]} updates of {a}, {steps[1]} of {b}")
         for layer in ("published", "tuned"):
-            points = [getattr(one, layer) for one in both]
+            points = [getattr(side, layer) for side in pair]
             if None in points:
                 continue
             for what, near in NEAR.items():
-                told += _unequal_cost(
+                notes += _cost_difference(
                     f"M = {number}, {layer}", what, dict(zip(called, points, strict=True)), near
                 )
-    there = [letter for letter, one in zip(called, sides, strict=True) if not one.named.tunable]
-    if len(there) == 1:
-        told.append(f"not equal: {there[0]} is a pool that is there, and only the other is tuned")
-    elif there:
-        told.append("both sides are pools that are there: neither is tuned")
-    samples = {one.frontier[0].scored.n for both in measured.values() for one in both}
+    pools = [letter for letter, side in zip(called, sides, strict=True) if not side.named.tunable]
+    if len(pools) == 1:
+        notes.append(f"not equal: {pools[0]} is an existing pool, so only the other side is tuned")
+    elif pools:
+        notes.append("both sides are existing pools: neither is tuned")
+    samples = {side.frontier[0].scored.n for pair in measured.values() for side in pair}
     if len(samples) > 1:
-        told.append(f"not equal: outputs per setting, {' and '.join(map(str, sorted(samples)))}")
-    if ask["equal"] == "steps" and any(is_causal(one) for one in sides):
-        told.append("not equal: a causal model makes one update per token, whatever M is")
-    return told
+        notes.append(f"not equal: outputs per setting, {' and '.join(map(str, sorted(samples)))}")
+    if ask["equal"] == "steps" and any(is_causal(side) for side in sides):
+        notes.append("not equal: a causal model makes one update per token, whatever M is")
+    return notes
 
 
-def _unequal_cost(where: str, what: str, points: Mapping[str, Any], near: float) -> list[str]:
-    costs = [getattr(one, what) for one in points.values()]
+def _cost_difference(where: str, what: str, points: Mapping[str, Any], near: float) -> list[str]:
+    costs = [getattr(point, what) for point in points.values()]
     if None in costs:
-        return [f"{where}: what outputs cost in {what} is not known of both sides"]
+        return [f"{where}: the cost of outputs in {what} is not known for both sides"]
     if abs(costs[0] - costs[1]) <= near * max(costs):
         return []
     words = "network calls" if what == "calls" else "seconds"
@@ -306,16 +317,16 @@ def _unequal_cost(where: str, what: str, points: Mapping[str, Any], near: float)
     return [f"{where}: not equal: {words} per output, {each}"]
 
 
-def _guarded(point: Point, tokens: int, guard: Guard) -> dict[str, Any]:
+def _diversity_and_guard(point: Point, tokens: int, guard: Guard) -> dict[str, Any]:
     """Diversity against held-out texts, and on which side of the guard a setting lies."""
     sample, diverse = point.sample(tokens), point.diversity(tokens, guard)
     spread = jackknife(mean(sample.entropy[sample.counted]))
     return {"diversity": diverse, "guard": guard.both(spread, diverse)}
 
 
-def _layer_rows(number: int, found: Comparison) -> list[dict[str, Any]]:
+def _layer_rows(number: int, comparison: Comparison) -> list[dict[str, Any]]:
     rows = []
-    for name, layer in (("as published", found.published), ("tuned", found.tuned)):
+    for name, layer in (("as published", comparison.published), ("tuned", comparison.tuned)):
         if layer is not None:
             rows.append(
                 {
@@ -329,16 +340,16 @@ def _layer_rows(number: int, found: Comparison) -> list[dict[str, Any]]:
                     "sharper": layer.sharper,
                 }
             )
-    equal = found.equal
+    equal = comparison.equal
     if equal is None:
         return rows
-    shown = [("at equal sharpness", equal.mean)]
+    gaps = [("at equal sharpness", equal.mean)]
     if len(equal.band) > 1:
-        ordered = sorted(equal.band, key=lambda one: one.value)
-        shown += [("... where it is lowest", ordered[0]), ("... where it is highest", ordered[-1])]
+        ordered = sorted(equal.band, key=lambda gap: gap.value)
+        gaps += [("... where it is lowest", ordered[0]), ("... where it is highest", ordered[-1])]
     ends = {"entropy_a": equal.low, "entropy_b": equal.high}
     return rows + [
-        {"steps": number, "layer": name, "ratio": gap.exp(), **ends} for name, gap in shown
+        {"steps": number, "layer": name, "ratio": gap.exp(), **ends} for name, gap in gaps
     ]
 
 
@@ -347,63 +358,65 @@ def _layer_rows(number: int, found: Comparison) -> list[dict[str, Any]]:
 
 def _name(side: SideOutputs) -> str:
     if not side.named.tunable:
-        return f"{side.named.source} (a pool that is there: it cannot be tuned)"
+        return f"{side.named.source} (an existing pool: it cannot be tuned)"
     fields = ", ".join(f"{k}={v}" for k, v in side.named.sampler.items())
     return f"{side.named.source} with " + (fields or "its family's own sampler")
 
 
-def _copy_notes(found: Mapping[int, Budget]) -> list[str]:
-    """What is not known of copies where there are none."""
-    states = [state for one in found.values() for state in one.found.diversity]
-    if not any(one.measure == COPIES and 0 in (one.a, one.b) for one in states):
+def _copy_notes(budgets: Mapping[int, Budget]) -> list[str]:
+    """What can be said of copies where there are none."""
+    states = [state for budget in budgets.values() for state in budget.comparison.diversity]
+    if not any(state.measure == COPIES and 0 in (state.a, state.b) for state in states):
         return []
     n = min(
-        point.sample(one.tokens).n
-        for one in found.values()
-        for side in one.both
+        point.sample(budget.tokens).n
+        for budget in budgets.values()
+        for side in budget.sides
         for point in side.points()
     )
     return [
-        f"no two outputs of a side are copies: of {n} outputs at one temperature that says that "
+        f"no two outputs of a side are copies: {n} outputs at one temperature show that "
         f"one text is at most {unseen_copies(n):.1%} of what it writes (95%)"
     ]
 
 
-def _read_on(ask: Ask, found: Mapping[int, Budget], called: Sequence[str]) -> list[str]:
+def _read_on(ask: Ask, budgets: Mapping[int, Budget], called: Sequence[str]) -> list[str]:
     """Which tokens count, how many outputs have too few of them, and what the span leaves out."""
-    told = []
-    for number, one in found.items():
-        points = [side.points() for side in one.both]
-        kept = [np.mean([point.kept for point in some]) for some in points]
+    notes = []
+    for number, budget in budgets.items():
+        points = [side.points() for side in budget.sides]
+        shares_read = [np.mean([point.kept for point in side_points]) for side_points in points]
         words = [
             f"{letter} {gone:.1%} left out, {share:.1%} of its bytes read"
-            for letter, gone, share in zip(called, one.found.left_out, kept, strict=True)
+            for letter, gone, share in zip(
+                called, budget.comparison.left_out, shares_read, strict=True
+            )
         ]
-        told.append(f"M = {number}: " + "; ".join(words))
-    [tokens] = {one.tokens for one in found.values()}
+        notes.append(f"M = {number}: " + "; ".join(words))
+    [tokens] = {budget.tokens for budget in budgets.values()}
     first = (
         f"perplexity, entropy and copies are read on the first {tokens} tokens that the span "
         f"{ask['span']} scores, in the tokens of {ask.evaluator.spec.name}; outputs with fewer are "
         "left out"
     )
-    return [first, *told]
+    return [first, *notes]
 
 
 def _search_notes(
     measured: Mapping[int, Sequence[SideAtBudget]], guard: Guard, tokens: int, called: Sequence[str]
 ) -> list[str]:
     notes = []
-    for number, both in measured.items():
-        for letter, one in zip(called, both, strict=True):
-            if one.search is None or one.tuned is None:
+    for number, pair in measured.items():
+        for letter, side in zip(called, pair, strict=True):
+            if side.search is None or side.tuned is None:
                 continue
             words = (
-                f"{letter} tuned at M = {number}: {one.tuned.setting}, searched with "
-                f"{one.search.spent} outputs of {len(one.search.tried)} settings"
+                f"{letter} tuned at M = {number}: {side.tuned.setting}, searched with "
+                f"{side.search.spent} outputs of {len(side.search.tried)} settings"
             )
-            words += "" if one.search.holds else "; no setting surely held the guard"
-            words += _held(one.tuned, tokens, guard)
-            notes.append("; ".join([words, *one.search.edges, *one.search.told]))
+            words += "" if side.search.holds else "; no setting surely held the guard"
+            words += _guard_warning(side.tuned, tokens, guard)
+            notes.append("; ".join([words, *side.search.edges, *side.search.notes]))
     if notes:
         notes.append(
             "the interval of the tuned layer is that of the two settings that were chosen: it "
@@ -412,9 +425,9 @@ def _search_notes(
     return notes
 
 
-def _held(point: Point, tokens: int, guard: Guard) -> str:
-    """What fresh outputs of the tuned setting say of the guard, where they do not hold it."""
-    side = _guarded(point, tokens, guard)["guard"]
+def _guard_warning(point: Point, tokens: int, guard: Guard) -> str:
+    """A warning where fresh outputs of the tuned setting do not hold the guard."""
+    side = _diversity_and_guard(point, tokens, guard)["guard"]
     if side in ("above", None):
         return ""
     return f"; its fresh outputs {'break' if side == 'below' else 'do not surely hold'} the guard"
@@ -425,28 +438,28 @@ def _same_cells(measured: Mapping[int, Sequence[SideAtBudget]]) -> list[str]:
     return [
         f"M = {number}: both frontiers are those of one generator, the same outputs: at equal "
         "sharpness the sides are equal by construction"
-        for number, both in measured.items()
-        if both[0].base is not None
-        and [one.scored.nats.tobytes() for one in both[0].frontier]
-        == [one.scored.nats.tobytes() for one in both[1].frontier]
+        for number, pair in measured.items()
+        if pair[0].base is not None
+        and [point.scored.nats.tobytes() for point in pair[0].frontier]
+        == [point.scored.nats.tobytes() for point in pair[1].frontier]
     ]
 
 
-def _spent(number: int, budget: Budget, called: Sequence[str]) -> list[dict[str, Any]]:
+def _cost_rows(number: int, budget: Budget, called: Sequence[str]) -> list[dict[str, Any]]:
     """Per side: the outputs of the search and those that are shown; costs as published."""
     judged = {row["side"]: row["drawn"] for row in budget.judged}
     return [
         {
             "steps": number,
             "side": name,
-            "published": one.published.setting,
-            "tuned": None if one.tuned is None else one.tuned.setting,
-            "updates": one.updates,
-            "searched": 0 if one.search is None else one.search.spent,
-            "settings": 0 if one.search is None else len(one.search.tried),
-            "shown": sum(point.scored.n for point in one.points()) + judged.get(letter, 0),
-            "calls": one.published.calls,
-            "seconds": one.published.seconds,
+            "published": side.published.setting,
+            "tuned": None if side.tuned is None else side.tuned.setting,
+            "updates": side.updates,
+            "searched": 0 if side.search is None else side.search.spent,
+            "settings": 0 if side.search is None else len(side.search.tried),
+            "shown": sum(point.scored.n for point in side.points()) + judged.get(letter, 0),
+            "calls": side.published.calls,
+            "seconds": side.published.seconds,
         }
-        for letter, name, one in zip(LETTERS, called, budget.both, strict=True)
+        for letter, name, side in zip(LETTERS, called, budget.sides, strict=True)
     ]

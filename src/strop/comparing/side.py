@@ -2,10 +2,9 @@
 
 Resamples are counts per output that depend on the number of outputs and the seed alone
 (`strop.stats.resample`). So all temperatures of a side are resampled by the same outputs, and so
-are both sides where they have equally many: pools of one seed stay paired. Pools that know nothing
-of each other lose degrees of freedom by it, which matters for few outputs (`of_one_setting`). Since
-nothing depends on which side is named first, swapping them negates every replicate of every
-difference exactly.
+are both sides where they have equally many: pools of one seed stay paired. Independent pools lose
+degrees of freedom by it, which matters for few outputs (`of_one_setting`). Since nothing depends on
+which side is named first, swapping them negates every replicate of every difference exactly.
 """
 
 from __future__ import annotations
@@ -65,8 +64,8 @@ class Sample:
 
     def levels(self, weights: Floats) -> tuple[Floats, Floats]:
         """Log-perplexity and mean entropy under every row of weights [R, n]."""
-        there = self.counted
-        columns = [self.nll * there, self.tokens, self.entropy * there, there]
+        counted = self.counted
+        columns = [self.nll * counted, self.tokens, self.entropy * counted, counted]
         sums = weights @ np.stack(columns, 1)
         with np.errstate(divide="ignore", invalid="ignore"):
             return sums[:, 0] / sums[:, 1], sums[:, 2] / sums[:, 3]
@@ -82,7 +81,7 @@ class Side:
     tuned: Sample | None = None
 
     def __post_init__(self) -> None:
-        counts = {one.n for one in self.frontier}
+        counts = {sample.n for sample in self.frontier}
         if len(counts) != 1:
             raise UserError(
                 "The temperatures of a side need equally many outputs.",
@@ -112,8 +111,8 @@ class Curve:
 
     @cached_property
     def _levels(self) -> tuple[Floats, Floats, NDArray[np.int64]]:
-        both = [sample.levels(self.rows) for sample in self.side.frontier]
-        level, entropy = (np.stack([one[i] for one in both], 1) for i in (0, 1))
+        pairs = [sample.levels(self.rows) for sample in self.side.frontier]
+        level, entropy = (np.stack([pair[i] for pair in pairs], 1) for i in (0, 1))
         return level, entropy, entropy.argsort(axis=1, kind="stable")
 
     @cached_property
@@ -187,13 +186,13 @@ class Curve:
         wanted = np.broadcast_to(entropies, (len(entropy), np.shape(entropies)[-1]))
         if entropy.shape[1] == 1:
             return np.broadcast_to(level, wanted.shape)
-        place = (entropy[:, :, None] <= wanted[:, None, :]).sum(axis=1)
-        place = np.clip(place, 1, entropy.shape[1] - 1)
-        ends = [np.take_along_axis(entropy, place - k, 1) for k in (1, 0)]
+        right = (entropy[:, :, None] <= wanted[:, None, :]).sum(axis=1)
+        right = np.clip(right, 1, entropy.shape[1] - 1)
+        ends = [np.take_along_axis(entropy, right - k, 1) for k in (1, 0)]
         width = ends[1] - ends[0]
         share = np.divide(wanted - ends[0], width, out=np.zeros_like(width), where=width > 0)
         share = np.clip(share, -1, 2)  # a replicate may end before the common range does
-        low, high = (np.take_along_axis(level, place - k, 1) for k in (1, 0))
+        low, high = (np.take_along_axis(level, right - k, 1) for k in (1, 0))
         return low + (high - low) * share
 
 
@@ -222,12 +221,12 @@ def of_one_setting(values: Floats, level: float, n: int) -> Interval:
     """
     from scipy.special import ndtri, stdtrit
 
-    found = interval(values, level, n)
+    plain = interval(values, level, n)
     if n < 2:
-        return Interval(found.value, level=level, n=n, how=found.how)
+        return Interval(plain.value, level=level, n=n, how=plain.how)
     quantile = (1 + level) / 2
     wider = float(stdtrit(n - 1, quantile) / ndtri(quantile)) * (n / (n - 1)) ** 0.5
-    return found.mapped(lambda end: found.value + wider * (end - found.value))
+    return plain.mapped(lambda end: plain.value + wider * (end - plain.value))
 
 
 def simultaneous(gaps: Floats, level: float, n: int) -> tuple[Interval, ...]:
@@ -237,12 +236,12 @@ def simultaneous(gaps: Floats, level: float, n: int) -> tuple[Interval, ...]:
     """
     value, replicates = gaps[0], gaps[1:][np.isfinite(gaps[1:]).all(axis=1)]
     if not len(replicates):
-        return tuple(Interval(float(one), level=level, n=n, how=BAND) for one in value)
+        return tuple(Interval(float(middle), level=level, n=n, how=BAND) for middle in value)
     error = replicates.std(axis=0)
     scaled = np.abs(replicates - value) / np.where(error > 0, error, 1.0)
     largest = np.sort(scaled.max(axis=1, initial=0.0))
     reach = largest[min(len(largest) - 1, int(np.ceil(level * len(largest))))] * error
     return tuple(
-        Interval(float(one), float(one - far), float(one + far), level, n, BAND)
-        for one, far in zip(value, reach, strict=True)
+        Interval(float(middle), float(middle - far), float(middle + far), level, n, BAND)
+        for middle, far in zip(value, reach, strict=True)
     )

@@ -90,16 +90,16 @@ def mirrored(verdict: SideVerdict) -> SideVerdict:
 def frontiers(equal: Equal, margin: float) -> Frontiers:
     """How the two frontiers lie."""
     smooth = zip(equal.smooth, equal.misfit, strict=True)
-    if all(one.within(off - margin, margin - off) for one, off in smooth):
+    if all(gap.within(off - margin, margin - off) for gap, off in smooth):
         return "the same"
-    points = [(one, margin - off) for one, off in zip(equal.points, equal.bend, strict=True)]
+    points = [(point, margin - off) for point, off in zip(equal.points, equal.bend, strict=True)]
     average = sum(equal.bend) / len(equal.bend)
     band = list(zip(equal.band, equal.bend, strict=True))
-    if any(one.below(-off) for one, off in band) and any(one.above(off) for one, off in band):
+    if any(gap.below(-off) for gap, off in band) and any(gap.above(off) for gap, off in band):
         return "crossing"
-    if equal.mean.below(-average) and all(one.below(most) for one, most in points):
+    if equal.mean.below(-average) and all(point.below(most) for point, most in points):
         return "better"
-    if equal.mean.above(average) and all(one.above(-most) for one, most in points):
+    if equal.mean.above(average) and all(point.above(-most) for point, most in points):
         return "worse"
     return "undecided"
 
@@ -117,15 +117,15 @@ def decide(
     if lie == "crossing":
         return SideVerdict("mixed", "the frontiers cross")
     less_a, less_b = (
-        _side([one.state_a for one in diversity]),
-        _side([one.state_b for one in diversity]),
+        _side([measure.state_a for measure in diversity]),
+        _side([measure.state_b for measure in diversity]),
     )
     if lie == "the same":
         return _equal(less_a, less_b, layer, margin)
-    mine, kind = (less_a, "better") if lie == "better" else (less_b, "worse")
-    if mine == "less":
+    state, kind = (less_a, "better") if lie == "better" else (less_b, "worse")
+    if state == "less":
         return SideVerdict("mixed", "the lower perplexity is that of the less diverse side")
-    if mine == "undecided":
+    if state == "undecided":
         return SideVerdict("cannot tell", "whether the better side is less diverse is uncertain")
     return SideVerdict(kind, "the gap between the frontiers")
 
@@ -162,16 +162,18 @@ def _side(states: Sequence[State]) -> State:
 
 def overall(verdicts: Mapping[int, SideVerdict]) -> SideVerdict:
     """What holds at every budget; `mixed` where it depends on it, else `cannot tell`."""
-    kinds = {one.kind for one in verdicts.values()}
+    kinds = {verdict.kind for verdict in verdicts.values()}
     if len(kinds) == 1:
-        found = list(verdicts.values())
-        wanted = [one.outputs for one in found]
+        listed = list(verdicts.values())
+        wanted = [verdict.outputs for verdict in listed]
         most = None if None in wanted else max(w for w in wanted if w is not None)
-        return SideVerdict(found[0].kind, found[0].why, most)
+        return SideVerdict(listed[0].kind, listed[0].why, most)
     decided = kinds - {"cannot tell"}
-    said = "; ".join(f"{one.kind} at M = {steps}" for steps, one in sorted(verdicts.items()))
+    summary = "; ".join(
+        f"{verdict.kind} at M = {steps}" for steps, verdict in sorted(verdicts.items())
+    )
     if len(decided) > 1:
-        return SideVerdict("mixed", f"it depends on the budget: {said}")
-    wanted = [one.outputs for one in verdicts.values() if one.kind == "cannot tell"]
+        return SideVerdict("mixed", f"it depends on the budget: {summary}")
+    wanted = [verdict.outputs for verdict in verdicts.values() if verdict.kind == "cannot tell"]
     most = None if None in wanted else max(w for w in wanted if w is not None)
-    return SideVerdict("cannot tell", said, most)
+    return SideVerdict("cannot tell", summary, most)

@@ -1,6 +1,6 @@
 """A checkpoint as log p(clean token | visible tokens): one file per family, one contract.
 
-The names load on first use: the tokenizer is read without torch by whoever shows texts only.
+The names load on first use: code that only shows texts reads the tokenizer without torch.
 """
 
 from __future__ import annotations

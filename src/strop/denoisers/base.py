@@ -1,11 +1,10 @@
 """The contract between checkpoints and samplers.
 
-A `CachingDenoiser` keeps keys and values of an earlier pass, an approximation that saves most of
-the network. In a bidirectional network every state depends on every token, so keys and values that
-were computed before some tokens changed are stale. Fast-dLLM uses them all the same, and refreshes
-them once per block.
-
-Rows of different lengths in one batch, for networks that can tell padding from text.
+Every model is a `Denoiser` or a `CausalModel`; some can do more. A `CachingDenoiser` keeps keys and
+values of an earlier pass, an approximation that saves most of the network. In a bidirectional
+network every state depends on every token, so keys and values that were computed before some tokens
+changed are stale. Fast-dLLM uses them all the same, and refreshes them once per block. A
+`PaddingDenoiser` can tell padding from text, so a batch may have rows of different lengths.
 """
 
 from __future__ import annotations
@@ -61,7 +60,7 @@ class Model(Protocol):
 
 
 def in_one_line(self: Any) -> str:
-    """What a model is, as its repr says it."""
+    """A model's repr."""
     return (
         f"{type(self).__name__}({self.source}, {self.vocab_size:,} tokens, length "
         f"{self.length:,}, {self.spec.network_dtype} on {self.device})"
@@ -125,8 +124,8 @@ class Denoiser(Model, Protocol):
 def checked_ids(ids: Any, denoiser: Denoiser) -> Tensor:
     """Token ids from outside as a [B, L] tensor on the denoiser's device."""
     ids = torch.as_tensor(ids, device=denoiser.device)
-    whole = not (ids.is_floating_point() or ids.is_complex()) and ids.ndim == 2
-    if not whole or not 1 <= ids.shape[1] <= denoiser.length:
+    is_integer_matrix = not (ids.is_floating_point() or ids.is_complex()) and ids.ndim == 2
+    if not is_integer_matrix or not 1 <= ids.shape[1] <= denoiser.length:
         raise UserError(
             "These are not token ids that the denoiser can read.",
             where=denoiser.source,
@@ -170,10 +169,10 @@ def subs(
 
 def carry_over(log_probs: Tensor, ids: Tensor, mask_id: int) -> Tensor:
     """Make every visible token certain: log 1 at itself, log 0 elsewhere. In place."""
-    visible, own = (ids != mask_id)[..., None], ids[..., None]
-    kept = torch.where(visible, 0.0, log_probs.gather(-1, own))
+    visible, token = (ids != mask_id)[..., None], ids[..., None]
+    own_log_prob = torch.where(visible, 0.0, log_probs.gather(-1, token))
     log_probs.masked_fill_(visible, NEG_INFINITY)
-    return log_probs.scatter_(-1, own, kept.to(log_probs.dtype))
+    return log_probs.scatter_(-1, token, own_log_prob.to(log_probs.dtype))
 
 
 def all_log_probs(denoiser: Denoiser, ids: Tensor, sigma: Tensor | None) -> Tensor:
@@ -195,7 +194,7 @@ def all_logits(denoiser: Denoiser, ids: Tensor, sigma: Tensor | None) -> Tensor:
 def exact_spec(
     family: str, sha256: str, length: int, mask_id: int, **more: float
 ) -> CheckpointSpec:
-    """Of a law that is its own weights; the mask is the token after its last."""
+    """The spec of an exact law, which has no weights; the mask is the token after its last."""
     return CheckpointSpec(
         family=family,
         sha256=sha256,
@@ -207,7 +206,7 @@ def exact_spec(
 
 
 class Timeless:
-    """What denoisers have in common that predict tokens at masks and see no noise level."""
+    """The common part of denoisers that predict tokens at masks and do not see the noise level."""
 
     time_conditioned = False
     __repr__ = in_one_line
@@ -226,7 +225,7 @@ def usable_length(denoiser: Model, length: int | None) -> int:
     length = whole_number("length", length, 1, MOST_LENGTH + 1)
     if length > denoiser.length:
         raise UserError(
-            "The length is beyond what the model was made for.",
+            "The length exceeds what the model was made for.",
             where=denoiser.source,
             got=length,
             expected=f"1 to {denoiser.length}",
@@ -297,14 +296,14 @@ class BlockDenoiser(Denoiser, Protocol):
 
 def checked_starts(ids: Tensor, starts: Tensor) -> Tensor:
     """The columns where rows begin, on the ids' device, if every row has a token left."""
-    known = on_host(starts := torch.as_tensor(starts))
+    columns = on_host(starts := torch.as_tensor(starts))
     starts = starts.to(ids.device).long()
     good = starts.shape == ids.shape[:1]
-    if not good or bool(((known < 0) | (known >= ids.shape[1])).any()):
+    if not good or bool(((columns < 0) | (columns >= ids.shape[1])).any()):
         raise UserError(
             "The rows' first columns do not fit the batch.",
             where="`starts`",
-            got=str(known.tolist())[:120],
+            got=str(columns.tolist())[:120],
             expected=f"{len(ids)} columns from 0 to {ids.shape[1] - 1}",
         )
     return starts

@@ -37,11 +37,11 @@ class KeptBlocks:
 
     @property
     def columns(self) -> int:
-        """Positions that are kept."""
+        """The number of positions that are kept."""
         return self.layers[0][0].shape[-2] if self.layers else 0
 
     def of(self, rows: Tensor) -> KeptBlocks:
-        """Those of some sequences."""
+        """The kept blocks of some sequences."""
         return KeptBlocks([(key[rows], value[rows]) for key, value in self.layers])
 
     def last(self, columns: int) -> KeptBlocks:
@@ -72,9 +72,9 @@ class BlockSight:
             past_key, past_value = self.kept.layers[len(self.seen)]
             key, value = torch.cat([past_key, key], -2), torch.cat([past_value, value], -2)
         self.seen.append((key, value))
-        own, total = query.shape[-2], key.shape[-2]
-        query = rotary(query, self.position[:, -own:], total)
-        key = rotary(key, self.position, total)
+        n_queries, n_keys = query.shape[-2], key.shape[-2]
+        query = rotary(query, self.position[:, -n_queries:], n_keys)
+        key = rotary(key, self.position, n_keys)
         return F.scaled_dot_product_attention(query, key, value, attn_mask=self.mask)
 
 
@@ -83,10 +83,10 @@ def training_sight(length: int, block: int, device: torch.device) -> BlockSight:
     it, clean block j sees the clean blocks up to itself."""
     position = torch.arange(length, device=device).repeat(2)
     number, noisy = position // block, torch.arange(2 * length, device=device) < length
-    mine, other = number[:, None], number[None]
-    itself = noisy[:, None] & noisy & (mine == other)
-    past = noisy[:, None] & ~noisy & (mine > other)
-    clean = ~noisy[:, None] & ~noisy & (mine >= other)
+    query_block, key_block = number[:, None], number[None]
+    itself = noisy[:, None] & noisy & (query_block == key_block)
+    past = noisy[:, None] & ~noisy & (query_block > key_block)
+    clean = ~noisy[:, None] & ~noisy & (query_block >= key_block)
     return BlockSight(itself | past | clean, position=position)
 
 
@@ -104,24 +104,24 @@ class BD3LM(MDLM):
     def of_checkpoint(
         cls, checkpoint: Checkpoint, shape: DiTShape, spec: CheckpointSpec, device: torch.device
     ) -> Self:
-        """With the block size of its configuration, which no tensor tells."""
+        """Load with the block size of the configuration, which no tensor shows."""
         block = checkpoint.config.get("block_size")
         if block is None:
             raise UserError(
-                "Nothing says in which blocks the network was trained.",
+                "The block size that the network was trained with is unknown.",
                 where=checkpoint.path,
                 got="no block_size in the configuration",
                 expected="one of " + ", ".join(map(str, RELEASED_BLOCKS)) + ", or your own",
                 fix='write {"block_size": ...} into a config.json beside the weights',
             )
-        said = spec.model_copy(update={"shape": {**spec.shape, "block_size": block}})
-        return super().of_checkpoint(checkpoint, shape, said, device)
+        complete_spec = spec.model_copy(update={"shape": {**spec.shape, "block_size": block}})
+        return super().of_checkpoint(checkpoint, shape, complete_spec, device)
 
     @property
     def start_id(self) -> int:
         """What a text begins with: the end of another, the last token before the mask."""
-        known = None if self.codec is None else self.codec.id_of(END)
-        return self.mask_id - 1 if known is None else known
+        end_id = None if self.codec is None else self.codec.id_of(END)
+        return self.mask_id - 1 if end_id is None else end_id
 
     def hidden(self, ids: Tensor, sigma: Tensor | None) -> Tensor:  # noqa: ARG002
         """States [B, L, D] of a canvas in blocks of the trained size; sigma is always zero."""
@@ -150,8 +150,8 @@ class BD3LM(MDLM):
         sight = BlockSight(mask, memory)
         still = torch.zeros(len(ids), device=ids.device)
         states = self.network.features(ids, still, self.dtype, sight)
-        kept = [(k[..., :keep, :], v[..., :keep, :]) for k, v in sight.seen] if keep else []
-        return states, KeptBlocks(kept)
+        layers = [(k[..., :keep, :], v[..., :keep, :]) for k, v in sight.seen] if keep else []
+        return states, KeptBlocks(layers)
 
     @torch.no_grad()
     def logits(self, hidden: Tensor, sequence: Tensor, position: Tensor) -> Tensor:

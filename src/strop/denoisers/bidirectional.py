@@ -1,10 +1,10 @@
-"""A decoder network of transformers that looks both ways, as a `Denoiser`.
+"""A decoder network of transformers that sees both directions, as a `Denoiser`.
 
 The classes are transformers' own Llama and Qwen2 with `is_causal=False`; the families differ in
 the names of their tensors, and in which state predicts which token.
 
-Or one that reads a text block by block: each block sees itself and all before it. So what a
-finished block computed never changes: its keys and values are kept, and nothing is lost.
+`BlockCausal` reads a text block by block instead: each block sees itself and everything before it.
+A finished block never changes, so its keys and values are kept and the result is exact.
 """
 
 from __future__ import annotations
@@ -146,7 +146,7 @@ def _check_window(ids: Tensor, start: int, memory: KeysAndValues, keep: Keep) ->
     inside = start >= 0 and ids.shape[0] == rows and end <= columns
     if not inside or (keep == "prefix" and end != columns):
         raise UserError(
-            "The window does not fit the canvas that is remembered.",
+            "The window does not fit the cached canvas.",
             where="`ids`",
             got=f"{ids.shape[0]} rows, columns {start} to {end}",
             expected=f"{rows} rows, columns within 0 to {columns}"
@@ -182,9 +182,9 @@ class BlockCausal(TransformerDenoiser):
         mask = (columns[first:, None] // block >= columns // block)[None, None]
         if seen is not None:
             mask = mask & seen[:, None, None, :end]
-            # A query that sees nothing would be no number; nobody sees what it computes.
-            own = columns[first:, None] == columns
-            mask = mask | (own & ~mask.any(-1, keepdim=True))
+            # A query that sees nothing would give NaN; let it see itself, since nothing reads it.
+            diagonal = columns[first:, None] == columns
+            mask = mask | (diagonal & ~mask.any(-1, keepdim=True))
         mask = mask.expand(len(ids), -1, -1, -1)
         if self.network.config._attn_implementation == "eager":  # adds, where sdpa selects
             dtype = self.network.get_input_embeddings().weight.dtype

@@ -1,6 +1,6 @@
-"""From a hub directory to a bidirectional network of transformers, with everything checked.
+"""Loading a bidirectional network of transformers from a hub directory, with everything checked.
 
-And the public layouts of LLaDA and Dream, for writing tiny checkpoints: sizes, tokenizer, template.
+Also the public layouts of LLaDA and Dream, for tiny checkpoints: sizes, tokenizer, template.
 """
 
 from __future__ import annotations
@@ -67,8 +67,10 @@ def _files(
 ) -> dict[str, str]:
     """The tokenizer in the files of the family's release: one file, or Qwen2's pairs."""
     added = content["added_tokens"]
-    said = {
-        "added_tokens_decoder": {str(one["id"]): dict(list(one.items())[1:]) for one in added},
+    tokenizer_config = {
+        "added_tokens_decoder": {
+            str(token["id"]): dict(list(token.items())[1:]) for token in added
+        },
         "bos_token": special[BEGIN],
         "eos_token": END,
         "pad_token": END,
@@ -76,10 +78,14 @@ def _files(
         "clean_up_tokenization_spaces": False,
     }
     if one_file:
-        config = {**said, "tokenizer_class": "PreTrainedTokenizerFast"}
+        config = {**tokenizer_config, "tokenizer_class": "PreTrainedTokenizerFast"}
         files = {"tokenizer.json": json.dumps(content, ensure_ascii=False)}
     else:
-        config = {**said, "mask_token": special[MASK], "tokenizer_class": "Qwen2Tokenizer"}
+        config = {
+            **tokenizer_config,
+            "mask_token": special[MASK],
+            "tokenizer_class": "Qwen2Tokenizer",
+        }
         pairs = [" ".join(p) if isinstance(p, list) else p for p in content["model"]["merges"]]
         files = {
             "vocab.json": json.dumps(content["model"]["vocab"], ensure_ascii=False),
@@ -93,8 +99,8 @@ def released_tokenizer(
 ) -> tuple[dict[str, str], dict[str, int], int]:
     """The embedded tokenizer as files with special tokens, their ids, and the number of ids."""
     content, specials = _tokenizer(special)
-    known = len(content["model"]["vocab"]) + len(specials) - 1
-    return _files(content, special, chat_template, one_file=True), specials, known
+    n_ids = len(content["model"]["vocab"]) + len(specials) - 1
+    return _files(content, special, chat_template, one_file=True), specials, n_ids
 
 
 MINIMUM = "5.2"
@@ -111,14 +117,14 @@ class Release:
 
     family: str
     model_type: str
-    """As config.json says it."""
+    """The `model_type` in config.json."""
     architectures: tuple[str, ...]
-    """As config.json says it."""
+    """The `architectures` in config.json."""
     architecture: str
-    """As transformers says it."""
+    """The name of the network's classes in transformers."""
     denoiser: type[Any]
     shape: Callable[[Fields], Any]
-    """Read from the configuration."""
+    """The shape, from the configuration's fields."""
     sizes: Callable[[Any], Sizes]
     """Every tensor's key and size in the public file."""
     config: Callable[[TransformerShape, int], dict[str, Any]]
@@ -131,7 +137,7 @@ class Release:
     """Turns as the public chat models know them, for tiny checkpoints."""
     renaming: Mapping[str, str] = field(default_factory=dict)
     """From patterns of public keys to transformers' keys."""
-    unsaid: Mapping[str, Any] = field(default_factory=dict)
+    defaults: Mapping[str, Any] = field(default_factory=dict)
     """What configurations may leave to the code."""
     codec: Callable[[Path, int], TextCodec | None] | None = None
     """The tokenizer in a directory, where it is no plain `tokenizer.json`."""
@@ -142,21 +148,21 @@ class Release:
     ends: tuple[int, ...] = ()
     """The end of a text where no file says it."""
 
-    def load(self, found: Located, loading: Loading) -> Any:
+    def load(self, located: Located, loading: Loading) -> Any:
         """Load the checkpoint of the family that lies at `found`.
 
         `loading.load` is handed to transformers: `attn_implementation`, `device_map`,
         `quantization_config`, ..., and `adapter`, the directory of a PEFT adapter. What of it
         changes the numbers is part of the checkpoint's identity.
         """
-        loading.refuse_weights(found)
-        place = loading.device
+        loading.refuse_weights(located)
+        device = loading.device
         options = load_options(loading.load, loading.dtype)
-        directory = directory_of(found)
+        directory = directory_of(located)
         config = read_json_object(directory / CONFIG)
-        said = Fields({**self.unsaid, **config}, directory / CONFIG)
-        said.only(self.variants)
-        shape = checked_shape(self.shape(said), said.where)
+        fields = Fields({**self.defaults, **config}, directory / CONFIG)
+        fields.only(self.variants)
+        shape = checked_shape(self.shape(fields), fields.where)
         files = weight_files(directory)
         if "quantization_config" not in config:  # packed weights have sizes of their own
             check_sizes(stored_sizes(files), self.sizes(shape), directory)
@@ -164,24 +170,24 @@ class Release:
             codec = self.codec(directory, shape.vocab_size)
         else:
             codec = TextCodec.beside(directory, shape.vocab_size, -1)
-        network = self._network(shape, directory, options, place)
+        network = self._network(shape, directory, options, device)
         spec = spec_of(self.family, files, asdict(shape), options)
-        if options.placed and place.type != "meta":
-            place = first_device(network)
+        if options.placed and device.type != "meta":
+            device = first_device(network)
         model = self.denoiser(
             network,
             spec,
-            source=pinned(found),
+            source=pinned(located),
             codec=codec,
-            device=place,
+            device=device,
             eos_id=_end(config, self.ends, shape.vocab_size),
         )
-        if place.type != "meta":
+        if device.type != "meta":
             _check_both_ways(model)
         return model
 
     def _network(
-        self, shape: TransformerShape, directory: Path, options: LoadOptions, place: torch.device
+        self, shape: TransformerShape, directory: Path, options: LoadOptions, device: torch.device
     ) -> Any:
         fields = {
             **decoder_config(shape),
@@ -192,11 +198,13 @@ class Release:
         }
         config = getattr(library(), f"{self.architecture}Config")(**fields)
         name = f"{self.architecture}ForCausalLM"
-        if place.type == "meta":  # the sizes in the files have been compared with these
+        if device.type == "meta":  # the sizes in the files have been compared with these
             with torch.device("meta"):
                 return getattr(library(), name)(config)
-        own = {"config": config, "key_mapping": dict(self.renaming) or None}
-        return load_network(name, directory, options, place, f"{self.family} checkpoint", **own)
+        arguments = {"config": config, "key_mapping": dict(self.renaming) or None}
+        return load_network(
+            name, directory, options, device, f"{self.family} checkpoint", **arguments
+        )
 
     def written(self, shape: TransformerShape, eos_id: int) -> dict[str, Any]:
         """A checkpoint's config.json."""
@@ -210,8 +218,8 @@ class Release:
         for it there are ids only.
         """
         content, specials = _tokenizer(self.special)
-        known = len(content["model"]["vocab"]) + len(specials) - 1
-        texts = shape.vocab_size >= known
+        n_ids = len(content["model"]["vocab"]) + len(specials) - 1
+        texts = shape.vocab_size >= n_ids
         heads = shape.n_heads
         qwen = self.architecture.startswith("Qwen")
         sized = checked_shape(
@@ -241,7 +249,7 @@ class Release:
 
 
 def first_device(network: Any) -> torch.device:
-    """Where the embedding is computed: its weights may lie elsewhere until then (offloading)."""
+    """The device of the embedding; its weights may be elsewhere until it runs (offloading)."""
     embedding = network.get_input_embeddings()
     execution = getattr(getattr(embedding, "_hf_hook", None), "execution_device", None)
     if embedding.weight.device.type != "meta" or execution is None:
@@ -249,10 +257,13 @@ def first_device(network: Any) -> torch.device:
     return torch.device(f"cuda:{execution}" if isinstance(execution, int) else execution)
 
 
-def _end(config: Mapping[str, Any], known: Sequence[int], vocab_size: int) -> int | None:
-    ends = [config.get("eos_token_id"), *(known and [config.get("pad_token_id"), *known])]
-    said = [end for end in ends if type(end) is int and 0 <= end < vocab_size]
-    return said[0] if said else None
+def _end(config: Mapping[str, Any], release_ends: Sequence[int], vocab_size: int) -> int | None:
+    ends = [
+        config.get("eos_token_id"),
+        *(release_ends and [config.get("pad_token_id"), *release_ends]),
+    ]
+    valid = [end for end in ends if type(end) is int and 0 <= end < vocab_size]
+    return valid[0] if valid else None
 
 
 def _check_both_ways(model: Denoiser) -> None:

@@ -72,11 +72,11 @@ class CausalLM:
         return out.logits[:, -1].float().clone(), out.past_key_values
 
 
-def load_causal(found: Located, loading: Loading) -> CausalLM:
+def load_causal(located: Located, loading: Loading) -> CausalLM:
     """Load the model that lies at `found`."""
-    loading.refuse_weights(found, "A causal language model")
+    loading.refuse_weights(located, "A causal language model")
     device, dtype = loading.device, loading.dtype
-    directory = directory_of(found)
+    directory = directory_of(located)
     files = weight_files(directory)
     network = _network(directory, dtype, empty=device.type == "meta")
     config, stored = network.config.get_text_config(), read_json_object(directory / CONFIG)
@@ -86,13 +86,13 @@ def load_causal(found: Located, loading: Loading) -> CausalLM:
         "start_id": _start(directory, config),
         "config": hashed({k: v for k, v in stored.items() if not k.endswith(_BOOKKEEPING)}),
     }
-    sha256 = found.sha256 or sha256_of_all(files)
+    sha256 = located.sha256 or sha256_of_all(files)
     spec = CheckpointSpec(family="ar", sha256=sha256, shape=shape, network_dtype=dtype)
     codec = TextCodec.beside(directory, config.vocab_size, _GPT2_VOCABULARY)
     return CausalLM(
         network,
         spec,
-        source=pinned(found),
+        source=pinned(located),
         start_id=int(shape["start_id"]),
         codec=codec,
         device=device,
@@ -113,11 +113,11 @@ def _network(directory: Path, dtype: str, *, empty: bool) -> Any:
             raise ValueError(f"{config.model_type} encodes one text and decodes another")
         # A model that also sees or hears may have no class for text alone: its own reads text, too.
         text = type(config) in library().MODEL_FOR_CAUSAL_LM_MAPPING
-        known = "AutoModelForCausalLM" if text else "AutoModelForMultimodalLM"
+        auto_class = "AutoModelForCausalLM" if text else "AutoModelForMultimodalLM"
         if empty:
             with torch.device("meta"):
-                return empty_foreign(known, config), {"missing_keys": ()}
-        return load_foreign(known, directory, output_loading_info=True, **options)
+                return empty_foreign(auto_class, config), {"missing_keys": ()}
+        return load_foreign(auto_class, directory, output_loading_info=True, **options)
 
     return complete(load, "causal language model", directory)
 
@@ -129,7 +129,7 @@ def _start(directory: Path, config: Any) -> int:
             if 0 <= token < config.vocab_size:
                 return token
     raise UserError(
-        "Nothing says which token a text begins with.",
+        "The token that a text begins with is unknown.",
         where=directory / CONFIG,
         expected="bos_token_id or eos_token_id, an id of the vocabulary",
         fix="write it into config.json",
@@ -137,7 +137,7 @@ def _start(directory: Path, config: Any) -> int:
 
 
 def _ids(config: Any, name: str) -> list[int]:
-    """What a configuration says there: an id, or several."""
+    """The ids in a field of a configuration, which holds one or several."""
     value = getattr(config, name, None)
     several = value if isinstance(value, (list, tuple)) else [value]
     return [token for token in several if isinstance(token, int)]

@@ -57,7 +57,7 @@ def resolve_device(name: str) -> torch.device:
     kind, _, number = name.partition(":")
     if kind in OTHERS:
         raise UserError(
-            f"Models do not run on {kind}: the draws need float64, and nobody has tried.",
+            f"Models do not run on {kind}: the draws need float64, and it is untested.",
             where="`device`",
             got=name,
             expected="auto, cpu, cuda or cuda:i (a ROCm build of torch says cuda, too)",
@@ -77,7 +77,7 @@ def resolve_device(name: str) -> torch.device:
         )
     if kind == "cuda" and number and int(number) >= torch.cuda.device_count():
         raise UserError(
-            "There is no CUDA device of that number.",
+            "There is no CUDA device with that number.",
             where="`device`",
             got=name,
             expected=f"cuda:0 to cuda:{torch.cuda.device_count() - 1}",
@@ -96,8 +96,8 @@ def resolve_dtype(name: str, device: torch.device, *, public: str | None = None)
     if name == PUBLIC and public is not None:
         return public if public == PUBLIC else resolve_dtype(public, device)
     if name not in DTYPES:
-        known = ["auto", *DTYPES, *([PUBLIC] if public else [])]
-        raise unknown_name("network dtype", name, known, where="`dtype`")
+        choices = ["auto", *DTYPES, *([PUBLIC] if public else [])]
+        raise unknown_name("network dtype", name, choices, where="`dtype`")
     if name != "float32" and device.type == "cpu":
         # Seen: an eighth of float32's speed, and on one machine an illegal instruction.
         raise UserError(
@@ -137,8 +137,8 @@ def upload_rows(device: torch.device, *columns: Numbers) -> tuple[Tensor, ...]:
 
 def on_host(tensor: Tensor) -> Numbers:
     """The numbers of a tensor; waits for the device, unless they came by `upload_rows`."""
-    known = getattr(tensor, "host", None)
-    return tensor.cpu().numpy() if known is None else known  # waits
+    numbers = getattr(tensor, "host", None)
+    return tensor.cpu().numpy() if numbers is None else numbers  # waits
 
 
 def head_rows(vocab_size: int, device: torch.device) -> int:
@@ -152,23 +152,23 @@ def head_rows(vocab_size: int, device: torch.device) -> int:
 
 
 def free_bytes(device: torch.device) -> int | None:
-    """Bytes that are free on a device; None where nobody says.
+    """Bytes that are free on a device; None where that is unknown.
 
     What torch keeps for later tensors of this process counts as free.
     """
     if device.type == "cuda":
-        kept = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
-        return torch.cuda.mem_get_info(device)[0] + kept
-    known = [free for free in (_free_here(), left_in_container()) if free is not None]
-    return min(known, default=None)
+        cached = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+        return torch.cuda.mem_get_info(device)[0] + cached
+    limits = [free for free in (_free_here(), left_in_container()) if free is not None]
+    return min(limits, default=None)
 
 
 def _free_here() -> int | None:
-    """Of this machine; a container may have less."""
+    """Free bytes of this machine; a container may have fewer."""
     try:
         with open("/proc/meminfo") as lines:
-            known = dict(line.split(":", 1) for line in lines)
-        return int(known["MemAvailable"].split()[0]) * 1024
+            meminfo = dict(line.split(":", 1) for line in lines)
+        return int(meminfo["MemAvailable"].split()[0]) * 1024
     except (OSError, KeyError, ValueError):
         pass
     try:
@@ -178,7 +178,7 @@ def _free_here() -> int | None:
 
 
 def left_in_container() -> int | None:
-    """Bytes up to the nearest limit; None where there is none, or nobody says."""
+    """Bytes up to the nearest limit; None where there is none, or it is unknown."""
     limits = []
     try:
         for line in OWN.read_text().splitlines():

@@ -1,14 +1,13 @@
-"""DiDi-Instruct: a distilled student, the discriminator that guides it, and a network besides.
+"""DiDi-Instruct: a distilled student and the discriminator that guides it.
 
 The student predicts clean tokens at masks like MDLM, with two differences that the public sampler
 makes: it is given the true noise level, and the mask keeps its place in the softmax. Training files
 also hold the network that was trained (`base`), of which the student is the average; the public
 code finishes with it.
 
-DiDi-Instruct's discriminator: the transformer's trunk with a score per position on top.
-
-Its two output layers are kept in spectral norm: the stored matrix W is divided by u'Wv, where u and
-v are the stored estimates of its first singular vectors.
+The discriminator is the transformer's trunk with a score per position on top. Its two output layers
+are kept in spectral norm: the stored matrix W is divided by u'Wv, where u and v are the stored
+estimates of its first singular vectors.
 """
 
 from __future__ import annotations

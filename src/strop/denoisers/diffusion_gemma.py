@@ -62,14 +62,14 @@ class CanvasMemory:
     cache: Any
     """transformers' dynamic cache: exact. (Its static one is wrong beyond the window.)"""
     length: int
-    """Tokens that it holds."""
+    """The number of tokens that it holds."""
     seen: Tensor | None = None
     """[B, length], where a token is text; None: everywhere."""
     states: Tensor | None = None
     """[B, n, D], of the tokens that were read last."""
 
     def of(self, rows: Tensor) -> CanvasMemory:
-        """That of some sequences."""
+        """The memory of some sequences."""
         cache = copy(self.cache)
         cache.layers = [copy(layer) for layer in self.cache.layers]
         for layer in cache.layers:
@@ -150,7 +150,7 @@ class DiffusionGemma:
 
     @property
     def dtype(self) -> torch.dtype:
-        """Of the weights, in which the next call is told what this one predicted."""
+        """The dtype of the weights, in which predictions are passed to the next call."""
         return self.network.model.decoder.embed_tokens.weight.dtype
 
     @torch.no_grad()
@@ -174,24 +174,24 @@ class DiffusionGemma:
         return all_logits(self, checked_ids(ids, self), None).log_softmax(-1).cpu()  # waits
 
 
-def load_diffusion_gemma(found: Located, loading: Loading) -> DiffusionGemma:
+def load_diffusion_gemma(located: Located, loading: Loading) -> DiffusionGemma:
     """Load the checkpoint at `found`; `loading.load` is handed to transformers."""
-    loading.refuse_weights(found)
+    loading.refuse_weights(located)
     options = load_options(loading.load, loading.dtype)
-    directory = directory_of(found)
+    directory = directory_of(located)
     config = read_json_object(directory / CONFIG)
     shape = _shape(config, directory / CONFIG)
     files = weight_files(directory)
     network = _network(directory, options, loading.device)
     placed = options.placed and loading.device.type != "meta"
     generation = directory / GENERATION
-    asked = read_json_object(generation) if generation.is_file() else {}
-    ends = asked.get("eos_token_id", config.get("eos_token_id", ()))
-    pad = asked.get("pad_token_id", config["text_config"].get("pad_token_id"))
+    defaults = read_json_object(generation) if generation.is_file() else {}
+    ends = defaults.get("eos_token_id", config.get("eos_token_id", ()))
+    pad = defaults.get("pad_token_id", config["text_config"].get("pad_token_id"))
     return DiffusionGemma(
         network,
         spec_of("diffusion-gemma", files, shape, options),
-        source=pinned(found),
+        source=pinned(located),
         codec=TextCodec.beside(directory, int(shape["vocab_size"]), -1),
         device=first_device(network) if placed else loading.device,
         ends=tuple(end for end in (ends if isinstance(ends, list) else [ends]) if end is not None),
@@ -199,7 +199,7 @@ def load_diffusion_gemma(found: Located, loading: Loading) -> DiffusionGemma:
     )
 
 
-def _network(directory: Path, options: Any, place: torch.device) -> Any:
+def _network(directory: Path, options: Any, device: torch.device) -> Any:
     transformers = library()
     if not hasattr(transformers, CLASS):
         raise UserError(
@@ -209,15 +209,15 @@ def _network(directory: Path, options: Any, place: torch.device) -> Any:
             expected=f"transformers of at least {MINIMUM}",
             fix=f"pip install 'transformers>={MINIMUM}'",
         )
-    if place.type == "meta":
+    if device.type == "meta":
         config = load_foreign("AutoConfig", directory)
         with torch.device("meta"):
             return getattr(transformers, CLASS)(config)
-    return load_network(CLASS, directory, options, place, "DiffusionGemma checkpoint")
+    return load_network(CLASS, directory, options, device, "DiffusionGemma checkpoint")
 
 
 def _shape(config: Mapping[str, Any], where: Path) -> dict[str, int | float | bool]:
-    """What a generator's identity says of the network; transformers reads the rest."""
+    """The network's part of a generator's identity; transformers reads the rest."""
     text = config.get("text_config")
     if not isinstance(text, Mapping):
         raise UserError(
@@ -226,27 +226,27 @@ def _shape(config: Mapping[str, Any], where: Path) -> dict[str, int | float | bo
             got=f"text_config={text!r}"[:80],
             expected="an object, as google/diffusiongemma-26B-A4B-it has it",
         )
-    said, whole = Fields({"bos_token_id": BEGIN, **text}, where), Fields(config, where)
-    said.only(_RELEASED)
+    text_fields, fields = Fields({"bos_token_id": BEGIN, **text}, where), Fields(config, where)
+    text_fields.only(_RELEASED)
     if text.get("use_bidirectional_attention") == "all":
         raise UserError(
-            "An encoder that looks both ways is another network than the released one.",
+            "A bidirectional encoder is not the released network.",
             where=where,
             got="use_bidirectional_attention='all'",
             expected="'vision'",
         )
     return {
-        "vocab_size": said.count("vocab_size"),
-        "length": said.count("max_position_embeddings"),
-        "canvas_length": whole.count("canvas_length", 256),
-        "width": said.count("hidden_size"),
-        "n_blocks": said.count("num_hidden_layers", most=4096),
-        "n_heads": said.count("num_attention_heads"),
-        "sliding_window": said.count("sliding_window"),
-        "num_experts": said.count("num_experts"),
-        "top_k_experts": said.count("top_k_experts"),
+        "vocab_size": text_fields.count("vocab_size"),
+        "length": text_fields.count("max_position_embeddings"),
+        "canvas_length": fields.count("canvas_length", 256),
+        "width": text_fields.count("hidden_size"),
+        "n_blocks": text_fields.count("num_hidden_layers", most=4096),
+        "n_heads": text_fields.count("num_attention_heads"),
+        "sliding_window": text_fields.count("sliding_window"),
+        "num_experts": text_fields.count("num_experts"),
+        "top_k_experts": text_fields.count("top_k_experts"),
         "config": hashed({name: text.get(name) for name in _IDENTITY}),
-        "start_id": said.token("bos_token_id", said.count("vocab_size")),
+        "start_id": text_fields.token("bos_token_id", text_fields.count("vocab_size")),
     }
 
 
@@ -259,15 +259,15 @@ CHAT_TEMPLATE = (
 SPECIAL = ("<bos>", "<|endoftext|>", "<pad>", "<|turn>", "<turn|>")
 """Tokens beyond those of text; the second ends a text."""
 CANVAS, WINDOW = 16, 24
-"""Of a tiny checkpoint."""
+"""Positions of a tiny checkpoint's canvas and sliding window."""
 
 
 def layout(shape: DiTShape) -> Layout:
     """The public layout of a network about as large as `shape` says, with a tokenizer."""
-    files, specials, known = released_tokenizer(SPECIAL, CHAT_TEMPLATE)
-    texts = shape.vocab_size >= known
+    files, specials, n_ids = released_tokenizer(SPECIAL, CHAT_TEMPLATE)
+    texts = shape.vocab_size >= n_ids
     head = max(4, shape.hidden_dim // shape.n_heads // 4 * 4)
-    begin, end, pad = (specials[one] if texts else i for i, one in enumerate(SPECIAL[:3]))
+    begin, end, pad = (specials[token] if texts else i for i, token in enumerate(SPECIAL[:3]))
     text = {
         **_RELEASED,
         "model_type": "diffusion_gemma_text",
@@ -308,9 +308,11 @@ def layout(shape: DiTShape) -> Layout:
     settings = library().AutoConfig.for_model(**config)
     with torch.device("meta"):
         network = getattr(library(), CLASS)(settings)
-    sizes = {key: tuple(one.shape) for key, one in network.state_dict().items() if _stored(key)}
-    asked = {"eos_token_id": [end], "pad_token_id": pad}
-    texts_beside = {GENERATION: json.dumps(asked, indent=2)}
+    sizes = {
+        key: tuple(tensor.shape) for key, tensor in network.state_dict().items() if _stored(key)
+    }
+    defaults = {"eos_token_id": [end], "pad_token_id": pad}
+    texts_beside = {GENERATION: json.dumps(defaults, indent=2)}
     return Layout(config, sizes, texts={**texts_beside, **(files if texts else {})})
 
 

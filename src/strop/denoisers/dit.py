@@ -3,15 +3,6 @@
 Pre-norm blocks; every normalisation is shifted, scaled and gated by an embedding of the noise level
 (adaLN); rotary positions; attention over the whole sequence. Parameter names and their order are
 the public ones, so that files load without renaming and EMA lists map by position.
-
-SEDD (absorbing): a diffusion transformer that predicts ratios of probabilities.
-
-At noise sigma the network's output z becomes the log score
-
-    log s(y) = z(y) - log(e^sigma - 1) - log(V - 1),    and 0 at the token that is there.
-
-At a masked position s(y) stands for p_t(.. y ..) / p_t(.. mask ..); the sum of the scores over the
-tokens is the rate at which the position is revealed, and their shares are the token's law.
 """
 
 from __future__ import annotations
@@ -264,8 +255,10 @@ class DiT(Trunk):
         """Raw scores [R, V] at the rows (sequence[r], position[r]): last block, norm, head."""
         width = self.shape.hidden_dim
         present, owner, rank, where = _layout(sequence, position)
-        mine = state if len(present) == len(state) else state[present]
-        stream, key, value, repeated = mine.split([width, width, width, self.shape.cond_dim], -1)
+        present_states = state if len(present) == len(state) else state[present]
+        stream, key, value, repeated = present_states.split(
+            [width, width, width, self.shape.cond_dim], -1
+        )
         condition = repeated[:, 0]
         rows = stream.gather(1, where[..., None].expand(-1, -1, width))
         last: Block = self.blocks[-1]  # pyright: ignore[reportAssignmentType]
@@ -287,16 +280,16 @@ def _layout(sequence: Tensor, position: Tensor) -> tuple[Tensor, Tensor, Tensor,
     [R]; the positions [P, W]. Sizes depend on the numbers, so it is done on the host and copied at
     once.
     """
-    asked = on_host(sequence)
-    present, owner, number = np.unique(asked, return_inverse=True, return_counts=True)
+    sequences = on_host(sequence)
+    present, owner, number = np.unique(sequences, return_inverse=True, return_counts=True)
     order = owner.argsort(kind="stable")
     rank = np.empty_like(owner)
     rank[order] = np.arange(len(owner)) - (number.cumsum() - number)[owner[order]]
     where = np.zeros((len(present), number.max(initial=0)), np.int64)
     where[owner, rank] = on_host(position)
     parts = (present, owner, rank, where.ravel())
-    there = upload(np.concatenate(parts), sequence.device).split([len(part) for part in parts])
-    return there[0], there[1], there[2], there[3].view(where.shape)
+    on_device = upload(np.concatenate(parts), sequence.device).split([len(part) for part in parts])
+    return on_device[0], on_device[1], on_device[2], on_device[3].view(where.shape)
 
 
 def modulate(x: Tensor, shift: Tensor, scale: Tensor) -> Tensor:

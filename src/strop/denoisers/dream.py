@@ -53,7 +53,7 @@ def _codec(directory: Path, vocab_size: int) -> TextCodec | None:
     files = [directory / name for name in names if (directory / name).is_file()]
     fingerprint = sha256_of_all(files)
     try:
-        found = load_foreign("Qwen2Tokenizer", directory)
+        tokenizer = load_foreign("Qwen2Tokenizer", directory)
     except UserError:
         raise
     except Exception as error:  # the library raises bare exceptions for damaged files
@@ -63,7 +63,9 @@ def _codec(directory: Path, vocab_size: int) -> TextCodec | None:
             got=first_line(error),
             fix="download the tokenizer's files again",
         ) from error
-    return TextCodec(found.backend_tokenizer, fingerprint, files[0]).fitting(vocab_size, directory)
+    return TextCodec(tokenizer.backend_tokenizer, fingerprint, files[0]).fitting(
+        vocab_size, directory
+    )
 
 
 RELEASE = Release(
@@ -72,7 +74,7 @@ RELEASE = Release(
     architectures=("DreamModel",),
     architecture="Qwen2",
     denoiser=Dream,
-    shape=lambda said: TransformerShape(**shape_fields(said)),
+    shape=lambda fields: TransformerShape(**shape_fields(fields)),
     sizes=lambda shape: decoder_sizes(shape, shape.width // shape.n_heads, bias=True),
     config=written,
     variants={**VARIANTS, "use_mrope": False},
@@ -80,5 +82,5 @@ RELEASE = Release(
     chat_template=CHAT_TEMPLATE,
     codec=_codec,
 )
-"""The public layout."""
+"""Dream's public layout."""
 load, layout = RELEASE.load, RELEASE.layout

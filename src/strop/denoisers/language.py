@@ -82,9 +82,9 @@ class LanguageDenoiser(Timeless):
 
     @property
     def grammar(self) -> bytes:
-        """Its file, which a run keeps for whoever scores the outputs; empty of one that ships."""
-        found = self.language.grammar
-        return b"" if found.source in PRESETS else found.content
+        """Its file, which a run keeps for scoring the outputs; empty for a built-in one."""
+        grammar = self.language.grammar
+        return b"" if grammar.source in PRESETS else grammar.content
 
     def hidden(self, ids: Tensor, sigma: Tensor | None) -> Tensor:  # noqa: ARG002
         """Weights of the laws at every position, [B, L, laws]."""
@@ -132,7 +132,7 @@ class LanguageCodec(TextCodec):
         return self._language.encode(text).tolist()
 
     def encode_all(self, texts: Sequence[str]) -> list[list[int]]:
-        """The same of many texts."""
+        """The ids of many texts."""
         return [self.encode(text) for text in texts]
 
     def decode(self, ids: Iterable[int], mask_id: int | None = None) -> str:  # noqa: ARG002
@@ -141,29 +141,29 @@ class LanguageCodec(TextCodec):
         return joined([words[k] if k < len(words) else MASK for k in map(int, ids)])
 
 
-def checked_settings(given: Mapping[str, Any], where: object) -> dict[str, float]:
+def checked_settings(settings: Mapping[str, Any], where: object) -> dict[str, float]:
     """A value for every setting of a model."""
-    for name in given:
+    for name in settings:
         if name not in SETTINGS:
             raise unknown_name("setting of a language", name, SETTINGS, where=str(where))
     return {
-        name: float(setting.checked(given.get(name, setting.default), f"{where}: {name!r}"))
+        name: float(setting.checked(settings.get(name, setting.default), f"{where}: {name!r}"))
         for name, setting in SETTINGS.items()
     }
 
 
-def load_language(found: Located, loading: Loading) -> LanguageDenoiser:
+def load_language(located: Located, loading: Loading) -> LanguageDenoiser:
     """The model of a directory whose config.json has the model type `language`."""
-    folder = found.path if found.path.is_dir() else found.path.parent
+    folder = located.path if located.path.is_dir() else located.path.parent
     config = read_json_object(folder / "config.json")
     chosen_family("language", loading.family, folder)
     if loading.weights is not None:
         raise UserError(
-            "A language has no weights to choose from.", where=found.source, fix="leave it out"
+            "A language has no weights to choose from.", where=located.source, fix="leave it out"
         )
     settings = {k: v for k, v in config.items() if k not in ("model_type", "language")}
     settings |= {k: v for k, v in loading.load.items() if k != "language"}
     name = str(loading.load.get("language", config.get("language", "even")))
     beside = folder / name
     language = Language.load(beside if beside.is_file() else name)
-    return LanguageDenoiser(language, source=found.source, device=loading.device, **settings)
+    return LanguageDenoiser(language, source=located.source, device=loading.device, **settings)

@@ -98,23 +98,23 @@ def _config(shape: TransformerShape, eos_id: int) -> dict[str, Any]:
     }
 
 
-def _shape(said: Fields) -> TransformerShape:
-    width, heads = said.count("d_model"), said.count("n_heads")
-    vocabulary = said.count("vocab_size")
+def _shape(fields: Fields) -> TransformerShape:
+    width, heads = fields.count("d_model"), fields.count("n_heads")
+    vocabulary = fields.count("vocab_size")
     # The embedding may be padded beyond the vocabulary; the padded rows are scored, too.
-    vocabulary = said.count("embedding_size", vocabulary)
+    vocabulary = fields.count("embedding_size", vocabulary)
     return TransformerShape(
         vocab_size=vocabulary,
-        length=said.count("max_sequence_length"),
+        length=fields.count("max_sequence_length"),
         width=width,
-        n_blocks=said.count("n_layers", most=4096),
+        n_blocks=fields.count("n_layers", most=4096),
         n_heads=heads,
-        n_kv_heads=said.count("n_kv_heads", heads),
-        mlp_width=said.count("mlp_hidden_size", said.count("mlp_ratio", 4) * width),
-        norm_eps=said.number("rms_norm_eps", 1e-5),
-        rope_theta=said.number("rope_theta"),
-        mask_id=said.token("mask_token_id", vocabulary),
-        tied=said.flag("weight_tying"),
+        n_kv_heads=fields.count("n_kv_heads", heads),
+        mlp_width=fields.count("mlp_hidden_size", fields.count("mlp_ratio", 4) * width),
+        norm_eps=fields.number("rms_norm_eps", 1e-5),
+        rope_theta=fields.number("rope_theta"),
+        mask_id=fields.token("mask_token_id", vocabulary),
+        tied=fields.flag("weight_tying"),
     )
 
 
@@ -143,5 +143,5 @@ RELEASE = Release(
     chat_template=CHAT_TEMPLATE,
     renaming=_RENAMING,
 )
-"""The public layout."""
+"""LLaDA's public layout."""
 load, layout = RELEASE.load, RELEASE.layout

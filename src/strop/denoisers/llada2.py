@@ -68,15 +68,15 @@ class LLaDA2Shape(BlockShape):
     """The share of a head that is rotated."""
 
 
-def load_llada2(found: Located, loading: Loading) -> LLaDA2:
+def load_llada2(located: Located, loading: Loading) -> LLaDA2:
     """Load the LLaDA 2 checkpoint at `found`."""
-    if "llada2.2" in found.source.lower():
+    if "llada2.2" in located.source.lower():
         raise UserError(
             "LLaDA 2.2 is not covered: it edits by inserting and deleting.",
-            where=found.source,
+            where=located.source,
             expected="LLaDA 2.0 or 2.1",
         )
-    return RELEASE.load(found, loading)
+    return RELEASE.load(located, loading)
 
 
 def _grown(shape: TransformerShape) -> LLaDA2Shape:
@@ -104,20 +104,20 @@ def _config(shape: TransformerShape, eos_id: int) -> dict[str, Any]:
     }
 
 
-def _shape(said: Fields) -> LLaDA2Shape:
+def _shape(fields: Fields) -> LLaDA2Shape:
     return LLaDA2Shape(
-        **block_fields(said),
-        block_length=said.count("block_length", BLOCK),
-        n_experts=said.count("num_experts"),
-        experts_used=said.count("num_experts_per_tok"),
-        expert_width=said.count("moe_intermediate_size"),
-        norm_topk=said.content.get("norm_topk_prob") is not False,
-        n_groups=said.count("n_group", 1),
-        groups_used=said.count("topk_group", 1),
-        shared_experts=said.count("num_shared_experts", 1),
-        dense_blocks=said.content.get("first_k_dense_replace") or 0,
-        scaling=said.number("routed_scaling_factor", 1.0),
-        rotary=said.number("partial_rotary_factor", 0.5),
+        **block_fields(fields),
+        block_length=fields.count("block_length", BLOCK),
+        n_experts=fields.count("num_experts"),
+        experts_used=fields.count("num_experts_per_tok"),
+        expert_width=fields.count("moe_intermediate_size"),
+        norm_topk=fields.content.get("norm_topk_prob") is not False,
+        n_groups=fields.count("n_group", 1),
+        groups_used=fields.count("topk_group", 1),
+        shared_experts=fields.count("num_shared_experts", 1),
+        dense_blocks=fields.content.get("first_k_dense_replace") or 0,
+        scaling=fields.number("routed_scaling_factor", 1.0),
+        rotary=fields.number("partial_rotary_factor", 0.5),
     )
 
 
@@ -125,14 +125,14 @@ def _sizes(shape: LLaDA2Shape) -> Sizes:
     width, head = shape.width, shape.head_dim
     sizes: Sizes = {"model.word_embeddings.weight": (shape.vocab_size, width)}
     for i in range(shape.n_blocks):
-        block, own = f"model.layers.{i}.", f"model.layers.{i}.attention."
+        block, attention = f"model.layers.{i}.", f"model.layers.{i}.attention."
         rows = (shape.n_heads + 2 * shape.n_kv_heads) * head
         sizes |= {
             f"{block}input_layernorm.weight": (width,),
-            f"{own}query_key_value.weight": (rows, width),
-            f"{own}query_layernorm.weight": (head,),
-            f"{own}key_layernorm.weight": (head,),
-            f"{own}dense.weight": (width, shape.n_heads * head),
+            f"{attention}query_key_value.weight": (rows, width),
+            f"{attention}query_layernorm.weight": (head,),
+            f"{attention}key_layernorm.weight": (head,),
+            f"{attention}dense.weight": (width, shape.n_heads * head),
             f"{block}post_attention_layernorm.weight": (width,),
         }
         if i < shape.dense_blocks:
@@ -199,7 +199,7 @@ RELEASE = Release(
     sizes=_sizes,
     config=_config,
     variants=_RELEASED,
-    unsaid={"mask_token_id": MASK},
+    defaults={"mask_token_id": MASK},
     special=SPECIAL,
     chat_template=CHAT_TEMPLATE,
     renaming=_RENAMING,
@@ -207,5 +207,5 @@ RELEASE = Release(
     grown=_grown,
     ends=(END,),
 )
-"""The public layout."""
+"""LLaDA 2's public layout."""
 layout = RELEASE.layout

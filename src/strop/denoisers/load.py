@@ -44,20 +44,20 @@ class Loading:
     device: torch.device
     """`meta` where the weights stay away: other processes have them."""
     dtype: str
-    """Of the matrix products."""
+    """The dtype of the matrix products."""
     load: Mapping[str, Any] = field(default_factory=dict)
     """Options that are handed to transformers, where the family is loaded by it."""
 
-    def refuse_weights(self, found: Located, what: str = "The checkpoint") -> None:
-        """Where there is nothing to choose from."""
-        refuse_choice(self.weights, found.source, what)
+    def refuse_weights(self, located: Located, what: str = "The checkpoint") -> None:
+        """Refuse a choice of weights, for a family that has one set of them."""
+        refuse_choice(self.weights, located.source, what)
 
 
 @dataclass(frozen=True)
 class LoadRecipe:
     """How a model was loaded, so that another process can load it too: all but the device."""
 
-    said: str
+    as_written: str
     """As the user wrote it."""
     source: str
     """A whole path, a hub id, `embedded:NAME`: the same wherever a process starts."""
@@ -69,15 +69,15 @@ class LoadRecipe:
     load: Mapping[str, Any] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, found: Located, how: Loading) -> LoadRecipe:
+    def of(cls, located: Located, how: Loading) -> LoadRecipe:
         """From where a checkpoint was found, and how it was loaded."""
-        source = found.source
-        if found.revision is not None:
+        source = located.source
+        if located.revision is not None:
             source = source.partition("@")[0]
         elif not source.startswith(EMBEDDED):
-            source = str(found.path.resolve())
-        asked = how.weights, how.family, how.dtype, dict(how.load)
-        return cls(found.source, source, found.revision, *asked)
+            source = str(located.path.resolve())
+        options = how.weights, how.family, how.dtype, dict(how.load)
+        return cls(located.source, source, located.revision, *options)
 
     def model(self, device: str) -> Model:
         """Load it once more, on a device."""
@@ -89,7 +89,7 @@ _SHARED = "strop.denoisers.load:load_transformer"
 
 
 class LoadArguments(TypedDict, total=False):
-    """What `load_model` may be told besides the source."""
+    """The arguments of `load_model` besides the source."""
 
     revision: str | None
     weights: Literal["ema", "raw"] | None
@@ -104,7 +104,7 @@ def load_denoiser(source: str | os.PathLike[str], **arguments: Unpack[LoadArgume
     model = load_model(source, **arguments)
     if not isinstance(model, Denoiser):
         raise UserError(
-            "The checkpoint is no masked denoiser.",
+            "The checkpoint is not a masked denoiser.",
             where=source,
             got=f"a model of the family {model.spec.family!r}",
             fix="use strop.load_model, or a masked diffusion checkpoint",
@@ -135,16 +135,16 @@ def load_model(
     quantisation, placement, an adapter.
     """
     if is_served(source):
-        said = {"revision": revision, "weights": weights, "family": family, "dtype": dtype}
-        return load_served(str(source), **said, load=load)
-    place = resolve_device(device)
+        options = {"revision": revision, "weights": weights, "family": family, "dtype": dtype}
+        return load_served(str(source), **options, load=load)
+    torch_device = resolve_device(device)
     if dtype != PUBLIC:
-        resolve_dtype(dtype, place)  # before anything is fetched
+        resolve_dtype(dtype, torch_device)  # before anything is fetched
     known_family(family)
-    found = locate(source, revision)
-    record = FAMILIES[family_at(found) or family or "mdlm"]
-    dtype = resolve_dtype(dtype, place, public=record.public_dtype)
-    loading = Loading(weights, family, place, dtype, load or {})
+    located = locate(source, revision)
+    record = FAMILIES[family_at(located) or family or "mdlm"]
+    dtype = resolve_dtype(dtype, torch_device, public=record.public_dtype)
+    loading = Loading(weights, family, torch_device, dtype, load or {})
     if load and record.load == _SHARED:
         raise UserError(
             f"A checkpoint of the family {record.name!r} takes no options for transformers.",
@@ -152,22 +152,22 @@ def load_model(
             got=", ".join(load),
             fix="leave `load` out",
         )
-    if place.type == "meta" and "device_map" in loading.load:
+    if torch_device.type == "meta" and "device_map" in loading.load:
         raise UserError(
             "Every worker would spread the model over all devices.",
             where="`load`: device_map",
             got=f"device_map={loading.load['device_map']!r} and a process per device",
             fix="leave `devices` and `engine` out, or `device_map`",
         )
-    model = resolve(record.load)(found, loading)
+    model = resolve(record.load)(located, loading)
     with suppress(AttributeError):  # of a plug-in's, which may take no attributes
-        model.recipe = LoadRecipe.of(found, loading)
+        model.recipe = LoadRecipe.of(located, loading)
     return model
 
 
-def load_transformer(found: Located, loading: Loading) -> Model:
+def load_transformer(located: Located, loading: Loading) -> Model:
     """A diffusion transformer of whichever family its files and the user say."""
-    checkpoint = read_checkpoint(found, weights=loading.weights)
+    checkpoint = read_checkpoint(located, weights=loading.weights)
     family = chosen_family(checkpoint.family, loading.family, checkpoint.path)
     record, shape = FAMILIES[family], infer_shape(checkpoint, family)
     spec = CheckpointSpec(
@@ -181,26 +181,26 @@ def load_transformer(found: Located, loading: Loading) -> Model:
     )
     if record.denoiser is None:
         raise UserError(
-            f"The family {family!r} is none of diffusion transformers.",
-            where=found.source,
+            f"The family {family!r} is not one of diffusion transformers.",
+            where=located.source,
             fix="leave `family` out, or pass a checkpoint that it loads",
         )
     kind: type[NetworkDenoiser] = resolve(record.denoiser)
     return kind.of_checkpoint(checkpoint, shape, spec, loading.device)
 
 
-def family_at(found: Located) -> str | None:
+def family_at(located: Located) -> str | None:
     """The family of a directory with a configuration that names a known one."""
-    path = (found.path if found.path.is_dir() else found.path.parent) / "config.json"
+    path = (located.path if located.path.is_dir() else located.path.parent) / "config.json"
     if not path.is_file():
         return None
     content = read_json_object(path)
-    said = family_of_classes(content) or family_of_config(content)
-    return said if said in FAMILIES else None
+    family = family_of_classes(content) or family_of_config(content)
+    return family if family in FAMILIES else None
 
 
 DEFAULT_LENGTH = 256
-"""The most tokens of a served model's reply where nothing is said."""
+"""The most tokens of a served model's reply by default."""
 
 
 class ServedModel:
@@ -233,14 +233,14 @@ class ServedModel:
         )
 
 
-def load_served(source: str, **given: Any) -> ServedModel:
-    """The model at `server:URL#MODEL`; what is said of weights has no meaning for it."""
-    for name, value in given.items():
+def load_served(source: str, **options: Any) -> ServedModel:
+    """The model at `server:URL#MODEL`; arguments about weights do not apply to it."""
+    for name, value in options.items():
         if value not in (None, "auto") and value != {}:
             raise UserError(
                 "A served model is loaded by its server.",
                 where=f"`{name}`",
                 got=value,
-                fix=f"leave `{name}` out; tell it to whoever starts the server",
+                fix=f"leave `{name}` out; set it where the server is started",
             )
     return ServedModel(ServerAddress.parse(source))

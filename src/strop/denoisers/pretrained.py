@@ -1,8 +1,8 @@
-"""A network of transformers, loaded by that library: files, options and what can go wrong.
+"""Loading a network of transformers: files, options, and what can go wrong.
 
 Nothing from a checkpoint is run: only weights in safetensors and classes that transformers has.
-
-What a user may hand on to transformers, and what of it changes the numbers.
+Options that a user passes on to transformers and that change the numbers are part of the
+checkpoint's identity.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from strop.spec.generator import CheckpointSpec
 DTYPES = ("float32", "bfloat16", "float16")
 _ADAPTER = ("adapter_config.json", "adapter_model.safetensors")
 # The loader's own: they would run foreign code, or load something other than the checkpoint.
-_OURS = (
+_RESERVED = (
     "config",
     "is_causal",
     "key_mapping",
@@ -42,7 +42,7 @@ _OURS = (
     "use_safetensors",
 )
 # Where the parts lie, not what they compute.
-_PLACES = ("device_map", "low_cpu_mem_usage", "max_memory", "offload_buffers", "offload_folder")
+_PLACEMENT = ("device_map", "low_cpu_mem_usage", "max_memory", "offload_buffers", "offload_folder")
 _DEFAULTS = {"attn_implementation": "sdpa"}
 _FAILURES = (ValueError, KeyError, OSError, RuntimeError, ImportError, TypeError, SafetensorError)
 
@@ -52,7 +52,7 @@ class LoadOptions:
     """Options of one loading."""
 
     dtype: str
-    """Of the network."""
+    """The dtype of the network."""
     passed: dict[str, Any] = field(default_factory=dict)
     """Handed to `from_pretrained` as they are."""
     adapter: Path | None = None
@@ -73,36 +73,36 @@ def load_options(load: Mapping[str, Any] | None, dtype: str) -> LoadOptions:
     default. `load["adapter"]` is a directory with a PEFT adapter.
     """
     passed = dict(load or {})
-    ours = [name for name in passed if name in _OURS]
-    if ours:
+    reserved = [name for name in passed if name in _RESERVED]
+    if reserved:
         raise UserError(
-            f"The loader decides about {ours[0]!r} itself.",
+            f"The loader sets {reserved[0]!r} itself.",
             where="`load`",
-            got=f"{ours[0]}={passed[ours[0]]!r}"[:120],
+            got=f"{reserved[0]}={passed[reserved[0]]!r}"[:120],
             fix="leave it out; `dtype`, `device_map`, `attn_implementation`, "
             "`quantization_config` and `adapter` may be given",
         )
     dtype = _dtype(passed.pop("dtype", None), dtype)
     adapter = passed.pop("adapter", None)
     directory = None if adapter is None else _adapter(adapter)
-    kept = {k: v for k, v in passed.items() if k not in _PLACES and v != _DEFAULTS.get(k)}
-    counted = {name: _plain(name, value) for name, value in kept.items()}
+    identifying = {k: v for k, v in passed.items() if k not in _PLACEMENT and v != _DEFAULTS.get(k)}
+    hashable = {name: _plain(name, value) for name, value in identifying.items()}
     if directory is not None:
-        counted["adapter"] = sha256_of_all([directory / name for name in _ADAPTER])
-    return LoadOptions(dtype, passed, directory, hashed(counted) if counted else None)
+        hashable["adapter"] = sha256_of_all([directory / name for name in _ADAPTER])
+    return LoadOptions(dtype, passed, directory, hashed(hashable) if hashable else None)
 
 
-def _dtype(asked: Any, given: str) -> str:
-    if asked is None:
-        return given
-    name = str(asked).removeprefix("torch.")
+def _dtype(option: Any, argument: str) -> str:
+    if option is None:
+        return argument
+    name = str(option).removeprefix("torch.")
     if name not in DTYPES:
         raise unknown_name("network dtype", name, DTYPES, where="`load`: dtype")
-    if given not in ("float32", name):
+    if argument not in ("float32", name):
         raise UserError(
-            "Two dtypes are asked for.",
+            "Two dtypes are given.",
             where="`load`: dtype",
-            got=f"{name}, and {given} as `dtype`",
+            got=f"{name}, and {argument} as `dtype`",
             fix="give one of them",
         )
     return name
@@ -129,7 +129,7 @@ def _plain(name: str, value: Any) -> Any:
         json.dumps(plain)
     except (TypeError, ValueError) as error:
         raise UserError(
-            "An option for transformers cannot be written down, so it cannot be part of an id.",
+            "An option for transformers cannot be written as JSON, so it cannot be part of an id.",
             where=f"`load`: {name}",
             got=first_line(error),
             expected="text, numbers, true or false, or an object of these",
@@ -140,16 +140,16 @@ def _plain(name: str, value: Any) -> Any:
 CONFIG = "config.json"
 
 
-def directory_of(found: Located) -> Path:
+def directory_of(located: Located) -> Path:
     """The directory that a model's files lie in."""
-    return found.path if found.path.is_dir() else found.path.parent
+    return located.path if located.path.is_dir() else located.path.parent
 
 
-def pinned(found: Located) -> str:
+def pinned(located: Located) -> str:
     """The source as the user wrote it, with the hub's commit where there is one."""
-    if found.revision is None:
-        return found.source
-    return f"{found.source.partition('@')[0]}@{found.revision}"
+    if located.revision is None:
+        return located.source
+    return f"{located.source.partition('@')[0]}@{located.revision}"
 
 
 def weight_files(directory: Path) -> list[Path]:
@@ -178,12 +178,12 @@ def weight_files(directory: Path) -> list[Path]:
 
 
 def load_network(
-    name: str, directory: Path, options: LoadOptions, place: torch.device, kind: str, **fixed: Any
+    name: str, directory: Path, options: LoadOptions, device: torch.device, kind: str, **fixed: Any
 ) -> Any:
     """The network of a class of transformers by name, complete and where it belongs."""
     passed = dict(options.passed)
     if options.placed:
-        passed.setdefault("device_map", {"": str(place)})
+        passed.setdefault("device_map", {"": str(device)})
 
     def load() -> Any:
         return load_foreign(
@@ -199,7 +199,7 @@ def load_network(
     network = complete(load, kind, directory)
     if options.adapter is not None:
         _adapt(network, options.adapter)
-    return network if options.placed else network.to(place)
+    return network if options.placed else network.to(device)
 
 
 def _adapt(network: Any, directory: Path) -> None:
@@ -219,11 +219,11 @@ def _adapt(network: Any, directory: Path) -> None:
 def spec_of(
     family: str, files: Sequence[Path], shape: Mapping[str, Any], options: LoadOptions
 ) -> CheckpointSpec:
-    """What the files and the options make: the identity of a checkpoint."""
-    own = {} if options.identity is None else {"load": options.identity}
+    """The identity of a checkpoint, from its files and options."""
+    load_identity = {} if options.identity is None else {"load": options.identity}
     sha256 = sha256_of_all(files)
     return CheckpointSpec(
-        family=family, sha256=sha256, shape={**shape, **own}, network_dtype=options.dtype
+        family=family, sha256=sha256, shape={**shape, **load_identity}, network_dtype=options.dtype
     )
 
 
@@ -269,7 +269,7 @@ def _finite(tensor: torch.Tensor) -> bool:
 
 
 def first_line(error: Exception) -> str:
-    """What an error of another library says, short enough for a message."""
+    """The first line of another library's error, short enough for a message."""
     text = str(error).strip()
     if not text or isinstance(error, KeyError):  # whose text is a bare word
         return f"{type(error).__name__} {text}".strip()[:200]

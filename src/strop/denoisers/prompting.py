@@ -14,11 +14,11 @@ from strop.prompts.chat import ChatTemplate
 from strop.prompts.rows import Bos, PromptSet, Shots, Template
 
 Prompts = PromptSet | Canvases | str | os.PathLike[str] | Sequence[str | Mapping[str, Any]]
-"""What callers may say: a file, a set, texts or rows, or canvases that are ready."""
+"""Prompts as callers may give them: a file, a set, texts or rows, or ready canvases."""
 
 
 def reader_of(model: Model) -> PromptReader:
-    """What must be known of a model to lay prompts before it."""
+    """What prompts need to know about a model."""
     codec = model.codec
     return PromptReader(
         vocab_size=model.vocab_size,
@@ -65,9 +65,9 @@ def pieces_of(model: Model, canvases: Canvases) -> list[list[str | int] | None]:
     return [
         [
             len(part) if part[0] is None else codec.decode([t for t in part if t is not None])
-            for part in one.stretches
+            for part in canvas.stretches
         ]
-        for one in canvases.prompts
+        for canvas in canvases.prompts
     ]
 
 
@@ -88,7 +88,7 @@ def _check_ready(canvases: Canvases, model: Model, length: int | None, *, plain:
             got=f"canvases of at most {canvases.length} open positions",
             fix="leave out `length`, `chat` and `shots`, or pass the prompts themselves",
         )
-    most = max(t for one in canvases.prompts for t in one.given if t is not None)
+    most = max(t for canvas in canvases.prompts for t in canvas.given if t is not None)
     if canvases.positions > model.length or most >= model.vocab_size:
         raise UserError(
             "The canvases do not fit the model.",

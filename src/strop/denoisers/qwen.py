@@ -33,36 +33,36 @@ CHATML = (
 """Turns as Qwen's chat models know them."""
 
 
-def shape_fields(said: Fields) -> dict[str, Any]:
+def shape_fields(config: Fields) -> dict[str, Any]:
     """The fields of a `TransformerShape` as Qwen's configurations name them."""
-    heads, vocabulary = said.count("num_attention_heads"), said.count("vocab_size")
+    heads, vocabulary = config.count("num_attention_heads"), config.count("vocab_size")
     return {
         "vocab_size": vocabulary,
-        "length": said.count("max_position_embeddings"),
-        "width": said.count("hidden_size"),
-        "n_blocks": said.count("num_hidden_layers", most=4096),
+        "length": config.count("max_position_embeddings"),
+        "width": config.count("hidden_size"),
+        "n_blocks": config.count("num_hidden_layers", most=4096),
         "n_heads": heads,
-        "n_kv_heads": said.count("num_key_value_heads", heads),
-        "mlp_width": said.count("intermediate_size"),
-        "norm_eps": said.number("rms_norm_eps", 1e-6),
-        "rope_theta": said.number("rope_theta"),
-        "mask_id": said.token("mask_token_id", vocabulary),
-        "tied": said.flag("tie_word_embeddings"),
+        "n_kv_heads": config.count("num_key_value_heads", heads),
+        "mlp_width": config.count("intermediate_size"),
+        "norm_eps": config.number("rms_norm_eps", 1e-6),
+        "rope_theta": config.number("rope_theta"),
+        "mask_id": config.token("mask_token_id", vocabulary),
+        "tied": config.flag("tie_word_embeddings"),
     }
 
 
-def block_fields(said: Fields) -> dict[str, Any]:
-    """The same of a network that reads in blocks, whose heads may have a size of their own."""
-    fields = shape_fields(said)
-    head = said.count("head_dim", fields["width"] // fields["n_heads"])
+def block_fields(config: Fields) -> dict[str, Any]:
+    """The same for a network that reads in blocks, whose heads may have a size of their own."""
+    fields = shape_fields(config)
+    head = config.count("head_dim", fields["width"] // fields["n_heads"])
     return {**fields, "head_dim": head}
 
 
 def written(shape: TransformerShape, eos_id: int) -> dict[str, Any]:
-    """The same fields, to write."""
+    """The same fields as they are written to config.json."""
     ends = dict.fromkeys(("bos_token_id", "eos_token_id", "pad_token_id"), eos_id)
-    own = {"mask_token_id": shape.mask_id, "rope_theta": shape.rope_theta}
-    return dict(sorted({**decoder_config(shape), **ends, **own}.items()))
+    extra = {"mask_token_id": shape.mask_id, "rope_theta": shape.rope_theta}
+    return dict(sorted({**decoder_config(shape), **ends, **extra}.items()))
 
 
 def decoder_sizes(
@@ -105,7 +105,7 @@ def decoder_sizes(
 
 
 def mlp_sizes(prefix: str, width: int, inner: int) -> Sizes:
-    """A gated MLP."""
+    """The tensors of a gated MLP."""
     return {
         f"{prefix}gate_proj.weight": (inner, width),
         f"{prefix}up_proj.weight": (inner, width),
@@ -123,10 +123,10 @@ class SDAR(BlockCausal):
     """An SDAR checkpoint as a `BlockDenoiser`."""
 
 
-def load_sdar(found: Located, loading: Loading) -> SDAR:
+def load_sdar(located: Located, loading: Loading) -> SDAR:
     """Load the SDAR checkpoint at `found`."""
-    sparse = _experts(read_json_object(directory_of(found) / CONFIG)) is not None
-    return (SPARSE if sparse else SDAR_RELEASE).load(found, loading)
+    sparse = _experts(read_json_object(directory_of(located) / CONFIG)) is not None
+    return (SPARSE if sparse else SDAR_RELEASE).load(located, loading)
 
 
 def _sdar_config(shape: TransformerShape, eos_id: int) -> dict[str, Any]:
@@ -140,19 +140,19 @@ def _experts(config: Mapping[str, Any]) -> Any:
     return config.get("num_experts", config.get("num_local_experts"))
 
 
-def _sdar_shape(said: Fields) -> BlockShape:
-    said = Fields({**said.content, "num_experts": _experts(said.content)}, said.where)
-    fields = block_fields(said)
-    block = said.count("block_size", said.count("block_length", SDAR_BLOCK))
-    if _experts(said.content) is None:
+def _sdar_shape(config: Fields) -> BlockShape:
+    config = Fields({**config.content, "num_experts": _experts(config.content)}, config.where)
+    fields = block_fields(config)
+    block = config.count("block_size", config.count("block_length", SDAR_BLOCK))
+    if _experts(config.content) is None:
         return BlockShape(**fields, block_length=block, norm_topk=False)
     return BlockShape(
         **fields,
         block_length=block,
-        n_experts=said.count("num_experts"),
-        experts_used=said.count("num_experts_per_tok"),
-        expert_width=said.count("moe_intermediate_size"),
-        norm_topk=said.flag("norm_topk_prob"),
+        n_experts=config.count("num_experts"),
+        experts_used=config.count("num_experts_per_tok"),
+        expert_width=config.count("moe_intermediate_size"),
+        norm_topk=config.flag("norm_topk_prob"),
     )
 
 
@@ -181,13 +181,13 @@ SDAR_RELEASE = Release(
     sizes=_sdar_sizes,
     config=_sdar_config,
     variants=VARIANTS | {"attention_bias": False, "mlp_only_layers": [], "decoder_sparse_step": 1},
-    unsaid={"mask_token_id": SDAR_MASK},
+    defaults={"mask_token_id": SDAR_MASK},
     special=SDAR_SPECIAL,
     chat_template=CHATML,
     network=_sdar_network,
     grown=lambda shape: BlockShape.of(shape, SDAR_BLOCK),
 )
-"""The public layout."""
+"""SDAR's public layout."""
 SPARSE = replace(SDAR_RELEASE, architectures=("SDARMoeForCausalLM",), architecture="Qwen3Moe")
 """The same with a mixture of experts."""
 sdar_layout = SDAR_RELEASE.layout
@@ -218,17 +218,17 @@ FAST_RELEASE = Release(
     architectures=("Fast_dLLM_QwenForCausalLM",),
     architecture="Qwen2",
     denoiser=FastDLLMv2,
-    shape=lambda said: BlockShape(
-        **block_fields(said), block_length=said.count("bd_size", FAST_BLOCK)
+    shape=lambda config: BlockShape(
+        **block_fields(config), block_length=config.count("bd_size", FAST_BLOCK)
     ),
     sizes=lambda shape: decoder_sizes(shape, shape.head_dim, bias=True),
     config=lambda shape, eos_id: {**written(shape, eos_id), "bd_size": FAST_BLOCK},
     variants=VARIANTS,
-    unsaid={"mask_token_id": FAST_MASK},
+    defaults={"mask_token_id": FAST_MASK},
     special=FAST_SPECIAL,
     chat_template=CHATML,
     grown=lambda shape: BlockShape.of(shape, FAST_BLOCK),
     ends=(FAST_END,),
 )
-"""The public layout."""
+"""Fast-dLLM v2's public layout."""
 load_fast_dllm_v2, fast_dllm_v2_layout = FAST_RELEASE.load, FAST_RELEASE.layout

@@ -97,14 +97,16 @@ class GrowingSlots(Cache):
         if old is not None and self._keep == old[0].shape[-2]:
             self._kept.append(old)
         else:
-            self._kept.append(tuple(one[..., : self._keep, :] for one in new))
+            self._kept.append(tuple(states[..., : self._keep, :] for states in new))
         return new[0], new[1]
 
     def of(self, rows: Tensor) -> GrowingSlots:
         """The memory of some of the sequences."""
-        found = GrowingSlots(None, self.columns)
-        found._kept = [tuple(one[rows.to(one.device)] for one in pair) for pair in self._kept]
-        return found
+        slots = GrowingSlots(None, self.columns)
+        slots._kept = [
+            tuple(states[rows.to(states.device)] for states in pair) for pair in self._kept
+        ]
+        return slots
 
     def done(self) -> None:
         """Let go of what the pass began with."""

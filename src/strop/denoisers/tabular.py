@@ -1,8 +1,7 @@
-"""An exact denoiser: the Bayes conditionals of a target law small enough to tabulate.
+"""Exact denoisers: the Bayes conditionals of a small target law, and of a stationary Markov chain.
 
-An exact denoiser at full length: the Bayes posteriors of a stationary Markov chain.
-
-A masked token depends on the visible ones only through its nearest visible neighbours:
+A target law that is small enough is tabulated. A chain may be of any length, because a masked token
+depends on the visible ones only through its nearest visible neighbours:
 
     P(X_i = v | a at distance d on the left, b at distance e on the right)
         is proportional to K^d[a, v] K^e[v, b],

@@ -1,7 +1,4 @@
-"""Text to token ids and back, losing nothing.
-
-The tokens that end a text or a turn.
-"""
+"""Text to token ids and back, without loss; and the tokens that end a text or a turn."""
 
 from __future__ import annotations
 
@@ -47,12 +44,12 @@ class TextCodec:
     def from_directory(cls, path: str | Path) -> TextCodec:
         """Read `tokenizer.json`, or `vocab.json` with `merges.txt` as GPT-2's byte-level pairs."""
         directory = Path(path)
-        whole = directory / "tokenizer.json"
-        pair = [directory / "vocab.json", directory / "merges.txt"]
-        if whole.is_file():
-            files = [whole]
-        elif all(p.is_file() for p in pair):
-            files = pair
+        single_file = directory / "tokenizer.json"
+        gpt2_files = [directory / "vocab.json", directory / "merges.txt"]
+        if single_file.is_file():
+            files = [single_file]
+        elif all(p.is_file() for p in gpt2_files):
+            files = gpt2_files
         else:
             raise UserError(
                 "The directory holds no tokenizer.",
@@ -61,7 +58,9 @@ class TextCodec:
             )
         fingerprint = sha256_of_all(files)  # also finds unreadable files, with a message
         try:
-            tokenizer = _load_whole(whole) if files == [whole] else _load_pair(*pair)
+            tokenizer = (
+                _load_whole(single_file) if files == [single_file] else _load_pair(*gpt2_files)
+            )
         except Exception as error:  # the library raises bare exceptions for damaged files
             raise UserError(
                 "The tokenizer cannot be read.",
@@ -115,7 +114,7 @@ class TextCodec:
     def opening(self) -> tuple[int, ...]:
         """What the tokenizer's own post-processor puts before a text (GPT-2: nothing)."""
         plain = self.encode("a")
-        with _ending(self._source):
+        with _explaining_panics(self._source):
             called = self._tokenizer.encode("a", add_special_tokens=True).ids
         for start in range(len(called) - len(plain) + 1):
             if called[start : start + len(plain)] == plain:
@@ -138,12 +137,12 @@ class TextCodec:
                 got=f"a lone surrogate at character {error.start}",
                 fix="decode the file with the right encoding",
             ) from error
-        with _ending(self._source):
+        with _explaining_panics(self._source):
             return self._tokenizer.encode(text, add_special_tokens=False).ids
 
     def encode_all(self, texts: Sequence[str]) -> list[list[int]]:
         """The ids of many texts, on all cores."""
-        with _ending(self._source):
+        with _explaining_panics(self._source):
             encodings = self._tokenizer.encode_batch(texts, add_special_tokens=False)
         return [encoding.ids for encoding in encodings]
 
@@ -163,9 +162,9 @@ class TextCodec:
 
         pieces = []
         # Whole runs are decoded at once: one character's bytes may span several tokens.
-        for known, run in groupby((int(i) for i in ids), key=plain):
-            if known:
-                with _ending(self._source):
+        for is_known, run in groupby((int(i) for i in ids), key=plain):
+            if is_known:
+                with _explaining_panics(self._source):
                     pieces.append(self._tokenizer.decode(list(run), skip_special_tokens=False))
             else:
                 pieces += ["[MASK]" if i == mask_id else f"[UNK:{i}]" for i in run]
@@ -173,7 +172,7 @@ class TextCodec:
 
 
 @contextmanager
-def _ending(source: Path | None) -> Iterator[None]:
+def _explaining_panics(source: Path | None) -> Iterator[None]:
     """Tell that a tokenizer's regular expression has exploded.
 
     The library stops a search after ten million steps, by a panic; below that it is only slow.
@@ -187,7 +186,7 @@ def _ending(source: Path | None) -> Iterator[None]:
             "The tokenizer cannot read this text: its library has given up.",
             where=source,
             got=str(error).splitlines()[0][:200],
-            expected="regular expressions that end on any text",
+            expected="regular expressions that finish on any text",
             fix="use the tokenizer that the model was trained with",
         ) from None
 
@@ -228,8 +227,8 @@ SPECIAL = re.compile(r"<.+>|\[.+\]")
 
 def stop_ids(ends: Iterable[int | None], codec: TextCodec | None) -> tuple[int, ...]:
     """The ends of a text that a configuration names, then those of a turn, each once."""
-    known = [] if codec is None else [codec.id_of(token) for token in ENDS_OF_TURN]
-    return tuple(dict.fromkeys(end for end in (*ends, *known) if end is not None))
+    turn_ends = [] if codec is None else [codec.id_of(token) for token in ENDS_OF_TURN]
+    return tuple(dict.fromkeys(end for end in (*ends, *turn_ends) if end is not None))
 
 
 def end_ids(model: Model) -> tuple[int, ...]:
@@ -245,13 +244,21 @@ def end_ids(model: Model) -> tuple[int, ...]:
             listed = read_json_object(path).get("eos_token_id") if path.is_file() else None
             candidates += listed if isinstance(listed, list) else [listed]
     candidates += [codec.id_of(name) for name in names]
-    known = [one for one in candidates if type(one) is int and 0 <= one < model.vocab_size]
+    valid_ids = [
+        token_id
+        for token_id in candidates
+        if type(token_id) is int and 0 <= token_id < model.vocab_size
+    ]
     # A response may be cut where the token's text stands, so a word of the language will not do.
-    return tuple(one for one in dict.fromkeys(known) if SPECIAL.fullmatch(codec.decode([one])))
+    return tuple(
+        token_id
+        for token_id in dict.fromkeys(valid_ids)
+        if SPECIAL.fullmatch(codec.decode([token_id]))
+    )
 
 
 def up_to_end(ids: Sequence[int], ends: Iterable[int]) -> list[int]:
     """A response before the first token that ends it; models here write on after it."""
     stops = frozenset(ends)
-    end = next((place for place, token in enumerate(ids) if token in stops), len(ids))
+    end = next((position for position, token in enumerate(ids) if token in stops), len(ids))
     return [int(token) for token in ids[:end]]

@@ -65,7 +65,7 @@ class Kept(TypedDict, total=False):
 
     out: str | os.PathLike[str] | None
     force: bool
-    """Begin anew."""
+    """Delete what is there and begin again."""
     grow: bool
     """Keep the cells that a run has beside these."""
 
@@ -124,7 +124,7 @@ def outputs_of(
 ) -> int:
     """How many outputs a cell gets: `n` of them, or `per_prompt` for each prompt.
 
-    Where neither is said, one for each prompt, or `default` without prompts.
+    Where neither is given, one for each prompt, or `default` without prompts.
     """
     if per_prompt is None:
         return (default if canvases is None else canvases.outputs(1)) if n is None else n
@@ -133,7 +133,7 @@ def outputs_of(
             "There are two numbers of outputs." if canvases else "There are no prompts.",
             where="`per_prompt`",
             got=f"`per_prompt` {per_prompt}" + ("" if n is None else f" and `n` {n}"),
-            fix="leave out `n`" if canvases else "say `n`, or say `prompts`",
+            fix="leave out `n`" if canvases else "give `n` or `prompts`",
         )
     return canvases.outputs(per_prompt)
 
@@ -150,16 +150,18 @@ def sample_cells(
     progress: Progress | None = None,
     on_step: OnStep | None = None,
     engine: Engine | str = LOCAL,
-    **kept: Unpack[Kept],
+    **keeping: Unpack[Kept],
 ) -> list[Pool]:
     """One pool per sampler, all from one denoiser and one seed; `n` for all or one per sampler.
 
     With `canvases` outputs answer prompts, and these say how many tokens they have. With a shard as
     `engine`, an `Incomplete` names what other shards have not drawn yet.
     """
-    engine, (out, force, grow) = Engine.of(engine), _kept(**kept)
+    engine, (out, force, grow) = Engine.of(engine), _where_kept(**keeping)
     engine.refuse_force(force)
-    counts = [whole_number("n", one, 1, OUTPUT_LIMIT) for one in _per_spec(n, len(specs))]
+    counts = [
+        whole_number("n", n_outputs, 1, OUTPUT_LIMIT) for n_outputs in _per_spec(n, len(specs))
+    ]
     bounded_outputs(counts)
     seed = whole_number("seed", seed, 0, SEED_LIMIT)
     batch_size = checked_batch(batch_size, specs, sharded=engine.shard is not None)
@@ -181,18 +183,18 @@ def sample_cells(
     work = _Work(denoiser, canvases, draws, engine, progress, on_step)
     if out is None:
         if engine.shard is not None:
-            raise UserError("Shards meet on disk.", where="`shard`", fix="say `out`")
+            raise UserError("Shards need an output directory.", where="`shard`", fix="give `out`")
         in_memory = [MemoryRows(cell) for cell in cells]
         work.into(in_memory)
         return [rows.pool() for rows in in_memory]
-    asked = _asked(denoiser, specs, max(counts, default=0), seed, length, batch_size)
+    request = _request_document(denoiser, specs, max(counts, default=0), seed, length, batch_size)
     if len(set(counts)) > 1:
-        asked["outputs"] = counts
+        request["outputs"] = counts
     if prompts is not None:
-        asked["prompts"] = prompts.model_dump(mode="json")
-    if not force and (known := _read_only(Path(out), cells, counts)) is not None:
-        return known
-    run = Run.prepare(out, asked, cells, force=force, grow=grow)
+        request["prompts"] = prompts.model_dump(mode="json")
+    if not force and (complete_pools := _read_only(Path(out), cells, counts)) is not None:
+        return complete_pools
+    run = Run.prepare(out, request, cells, force=force, grow=grow)
     if denoiser.spec.family == "language":
         run.keep_grammar(denoiser.grammar)  # type: ignore[attr-defined]
     if canvases is not None:
@@ -205,7 +207,7 @@ def sample_cells(
     return [cell.pool(count) for cell, count in zip(on_disk, counts, strict=True)]
 
 
-def _kept(
+def _where_kept(
     out: str | os.PathLike[str] | None = None, force: bool = False, grow: bool = False
 ) -> tuple[str | os.PathLike[str] | None, bool, bool]:
     return out, force, grow
@@ -233,15 +235,15 @@ def _unit_sizes(
 
 
 def _read_only(path: Path, cells: Sequence[CellSpec], counts: Sequence[int]) -> list[Pool] | None:
-    """What a run that cannot be written holds, if it is complete; else the disk will refuse."""
+    """The outputs of a complete run that cannot be written to; None for any other."""
     as_we_are = os.access in os.supports_effective_ids
     if not path.is_dir() or os.access(path, os.W_OK, effective_ids=as_we_are):
         return None
-    known = {cell.id: cell for cell in Run.open(path).cells()}
+    stored_cells = {cell.id: cell for cell in Run.open(path).cells()}
     for spec, count in zip(cells, counts, strict=True):
-        if spec.id not in known or not set(range(count)) <= known[spec.id].indices():
+        if spec.id not in stored_cells or not set(range(count)) <= stored_cells[spec.id].indices():
             return None
-    return [known[spec.id].pool(count) for spec, count in zip(cells, counts, strict=True)]
+    return [stored_cells[spec.id].pool(count) for spec, count in zip(cells, counts, strict=True)]
 
 
 @dataclass(frozen=True)
@@ -260,10 +262,10 @@ class Planned:
 
     def pace(self, seconds: float) -> float:
         """Seconds per output and network call, from batches that grow until the time is used up."""
-        one = self.cells[0]
-        spec = _trial_sampler(one.cell.generator.sampler)
-        length = None if self.canvases is not None else one.cell.generator.length
-        most, size, began = max(1, min(one.n, one.size)), 1, time.monotonic()
+        first_cell = self.cells[0]
+        spec = _trial_sampler(first_cell.cell.generator.sampler)
+        length = None if self.canvases is not None else first_cell.cell.generator.length
+        most, size, began = max(1, min(first_cell.n, first_cell.size)), 1, time.monotonic()
         while True:
             start = time.monotonic()
             [pool] = sample_cells(
@@ -276,7 +278,7 @@ class Planned:
 
 
 def _trial_sampler(sampler: SamplerSpec) -> SamplerSpec:
-    """With few updates, where the sampler can have few."""
+    """The sampler with few updates, where it allows few."""
     if SAMPLERS[sampler.name].causal or sampler.grid != "uniform" or sampler.steps <= TRIAL_STEPS:
         return sampler
     try:
@@ -294,18 +296,23 @@ class _Work(Planned):
     on_step: OnStep | None
 
     def into(self, rows: Sequence[MemoryRows]) -> None:
-        """Draw what cells lack."""
+        """Draw the outputs that the cells lack."""
         plan = cut(batches_of(self.denoiser, self.cells, self.canvases))
         sink = Sink(self.engine.own(plan), rows, self.progress)
-        run_units(sink, lambda: self._here([one.folder for one in rows]), self._job, self.engine)
+        run_units(
+            sink,
+            lambda: self._local_worker([cell_rows.folder for cell_rows in rows]),
+            self._job,
+            self.engine,
+        )
 
-    def _here(self, folders: Sequence[Path | None]) -> Worker:
+    def _local_worker(self, folders: Sequence[Path | None]) -> Worker:
         if isinstance(self.denoiser, ServedModel):
             return ServedWorker(self.denoiser, self.cells, self.canvases, folders)
         return DrawWorker(self.denoiser, self.cells, self.canvases, self.on_step)
 
     def _job(self) -> DrawJob:
-        """For those who draw instead of this process."""
+        """The job for workers that draw instead of this process."""
         if self.on_step is not None:
             raise UserError(
                 "Only a sampler in this process can be watched.",
@@ -316,7 +323,7 @@ class _Work(Planned):
 
 
 def _refuse_incomplete(run: Run, cells: Sequence[Cell], counts: Sequence[int]) -> None:
-    """This shard is done; say what others have not drawn yet."""
+    """Raise `Incomplete` if other shards have not drawn everything yet."""
     missing = {
         cell.id: set(range(count)) - cell.indices()
         for cell, count in zip(cells, counts, strict=True)
@@ -327,7 +334,7 @@ def _refuse_incomplete(run: Run, cells: Sequence[Cell], counts: Sequence[int]) -
 def _refuse_workers(engine: Engine) -> None:
     if engine.parallel or engine.shard is not None:
         raise UserError(
-            "A served model is asked from one process.",
+            "A served model is called from one process only.",
             where="`shard`" if engine.shard is not None else "`engine`",
             fix="leave it out; `concurrency` says how many requests are under way at once",
         )
@@ -349,10 +356,10 @@ def _per_spec(n: int | Sequence[int], specs: int) -> Sequence[int]:
 
 def _not_a(name: str, value: Any, expected: str) -> UserError:
     kind = type(value).__name__
-    return UserError(f"The argument {name!r} is of a wrong kind.", got=kind, expected=expected)
+    return UserError(f"The argument {name!r} has the wrong type.", got=kind, expected=expected)
 
 
-def _asked(
+def _request_document(
     denoiser: Model,
     specs: Sequence[SamplerSpec],
     n: int,

@@ -20,7 +20,7 @@ LENGTH, STEPS = 32, 4
 
 @dataclass(frozen=True)
 class CheckedModel:
-    """What a look at a checkpoint found."""
+    """The result of checking a checkpoint."""
 
     source: str
     family: str
@@ -61,8 +61,8 @@ def check_model(
 
 def _sampler(family: str, networks: Iterable[str]) -> str:
     """The family's own sampler, or its first that needs no network that is missing."""
-    own = [name for name, one in SAMPLERS.items() if one.family == reads_as(family)]
-    for name in (default_sampler(family), *own):
+    of_family = [name for name, record in SAMPLERS.items() if record.family == reads_as(family)]
+    for name in (default_sampler(family), *of_family):
         if set(SAMPLERS[name].needs) <= set(networks):
             return name
     return default_sampler(family)

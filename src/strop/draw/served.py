@@ -57,21 +57,21 @@ SHOWN = 3
 
 def request_body(cell: CellSpec, prompt: str | None, index: int) -> dict[str, Any]:
     """All that is sent for one output, beside the model's name."""
-    sampler, told = cell.generator.sampler, dict(cell.generator.sampler.settings)
-    chat = told["api"] == "chat" or (told["api"] == "auto" and prompt is not None)
-    text = str(told["start"]) if prompt is None else prompt
-    asked: dict[str, Any] = (
+    sampler, settings = cell.generator.sampler, dict(cell.generator.sampler.settings)
+    chat = settings["api"] == "chat" or (settings["api"] == "auto" and prompt is not None)
+    text = str(settings["start"]) if prompt is None else prompt
+    body: dict[str, Any] = (
         {"messages": [{"role": "user", "content": text}]} if chat else {"prompt": text}
     )
-    asked["max_tokens"] = cell.generator.length
-    asked["temperature"] = sampler.temperature
+    body["max_tokens"] = cell.generator.length
+    body["temperature"] = sampler.temperature
     if sampler.top_p != 1:
-        asked["top_p"] = sampler.top_p
-    asked["seed"] = derive_seed(cell.seed, "served", index) >> 32
-    return asked | {name: _sent(value) for name, value in told.items() if name not in OWN}
+        body["top_p"] = sampler.top_p
+    body["seed"] = derive_seed(cell.seed, "served", index) >> 32
+    return body | {name: _field_value(value) for name, value in settings.items() if name not in OWN}
 
 
-def _sent(value: Any) -> Any:
+def _field_value(value: Any) -> Any:
     """A value as JSON: `true`, `{"a": 1}` and the like are read, other words are words."""
     if isinstance(value, str) and (value in ("true", "false", "null") or value[:1] in "[{"):
         with contextlib.suppress(ValueError):
@@ -81,7 +81,7 @@ def _sent(value: Any) -> Any:
 
 @dataclass
 class _Asking:
-    """What the requests for one unit share."""
+    """The common state of the requests for one unit."""
 
     client: Client
     caps: Caps
@@ -131,35 +131,35 @@ class ServedWorker:
         journal, spec = self._journals[cell], self._cells[cell].cell
         if isinstance(journal, Journal):
             journal.mend()
-        known = {int(e["sheet"]): e for e in journal.entries() if e["outcome"] == REPLY}
+        replies = {int(e["sheet"]): e for e in journal.entries() if e["outcome"] == REPLY}
         for index in missing:
-            if index in known:
-                yield self._output(index, known[index])
-        waiting = [index for index in missing if index not in known]
+            if index in replies:
+                yield self._output(index, replies[index])
+        waiting = [index for index in missing if index not in replies]
         if waiting:
-            yield from self._asked(journal, spec, waiting)
+            yield from self._ask_side_by_side(journal, spec, waiting)
 
-    def _asked(
+    def _ask_side_by_side(
         self, journal: Journal | MemoryJournal, spec: CellSpec, waiting: list[int]
     ) -> Iterator[Output]:
         """Ask side by side in a thread of their own; outputs in the order in which they arrive."""
         arrived: queue.Queue[Any] = queue.Queue()
         ended = threading.Event()
         thread = threading.Thread(
-            target=lambda: asyncio.run(self._all(journal, spec, waiting, arrived, ended)),
+            target=lambda: asyncio.run(self._ask_all(journal, spec, waiting, arrived, ended)),
             daemon=True,
         )
         thread.start()
         try:
-            while (found := arrived.get()) is not None:
-                if isinstance(found, BaseException):
-                    raise found
-                yield self._output(*found)
+            while (arrival := arrived.get()) is not None:
+                if isinstance(arrival, BaseException):
+                    raise arrival
+                yield self._output(*arrival)
         finally:
             ended.set()
             thread.join()
 
-    async def _all(
+    async def _ask_all(
         self,
         journal: Journal | MemoryJournal,
         spec: CellSpec,
@@ -174,13 +174,13 @@ class ServedWorker:
             pinned = next((_pin(e) for e in journal.entries() if e["outcome"] == REPLY), {})
             work = _Asking(client, caps, journal, spec, waiting[::-1], arrived, pinned)
             most = min(self._how.concurrency, len(waiting))
-            tasks += [asyncio.create_task(self._one_by_one(work)) for _ in range(most)]
+            tasks += [asyncio.create_task(self._ask_in_turn(work)) for _ in range(most)]
             watch = asyncio.create_task(_until(ended))
-            both = asyncio.gather(*tasks)
-            await asyncio.wait([both, watch], return_when=asyncio.FIRST_COMPLETED)
+            all_tasks = asyncio.gather(*tasks)
+            await asyncio.wait([all_tasks, watch], return_when=asyncio.FIRST_COMPLETED)
             watch.cancel()
-            if both.done():
-                both.result()
+            if all_tasks.done():
+                all_tasks.result()
                 _refuse_missing(work, self._model.source)
                 arrived.put(None)
         except BaseException as error:
@@ -191,16 +191,16 @@ class ServedWorker:
             await asyncio.gather(*tasks, return_exceptions=True)
             await client.close()
 
-    async def _one_by_one(self, work: _Asking) -> None:
+    async def _ask_in_turn(self, work: _Asking) -> None:
         while work.waiting and work.stopped is None:
             index = work.waiting.pop()
             try:
-                await self._one(work, index)
+                await self._ask_one(work, index)
             except Exhausted as error:
                 work.stopped = str(error)
                 work.failed[index] = "not asked"
 
-    async def _one(self, work: _Asking, index: int) -> None:
+    async def _ask_one(self, work: _Asking, index: int) -> None:
         body = request_body(work.cell, self._prompt(index), index)
         line = {
             "sheet": str(index),
@@ -220,31 +220,36 @@ class ServedWorker:
         except UserError:
             work.journal.append({**line, "outcome": SETTLED, **tab.entry()})
             raise
-        came = reply.delivered and reply.failure != "refused"
-        if came and not reply.reply and _asks_of_nothing(body) and reply.finish_reason == "length":
+        arrived = reply.delivered and reply.failure != "refused"
+        if (
+            arrived
+            and not reply.reply
+            and _asks_of_nothing(body)
+            and reply.finish_reason == "length"
+        ):
             work.journal.append({**line, **reply.record(), **tab.entry(), "outcome": SETTLED})
             raise UserError(
-                "The server completes nothing of an empty text.",
+                "The server generates nothing from an empty text.",
                 where=self._model.source,
                 got="an empty reply that ended at the limit of tokens",
                 expected="a text to go on from",
-                fix="say the model's beginning-of-text, the setting `start=<s>` (in a study "
+                fix="set the model's beginning-of-text, for example `start=<s>` (in a study "
                 "an axis), or give `prompts`",
             )
-        if came:  # a reply without a text is an empty one
+        if arrived:  # a reply without a text is an empty one
             reply.reply = (reply.reply or "").encode(errors="replace").decode()
         entry = {
             **line,
             **reply.record(),
             **tab.entry(),
-            "outcome": REPLY if came else reply.failure,
+            "outcome": REPLY if arrived else reply.failure,
             "concurrency": self._how.concurrency,
             "reply_sha256": None if reply.reply is None else hash_of(reply.reply),
         }
-        if came:
+        if arrived:
             self._check_pin(work, entry)
         work.journal.append(entry)
-        if came:
+        if arrived:
             work.arrived.put((index, entry))
             return
         _refuse_form(reply, self._model.source)
@@ -253,13 +258,13 @@ class ServedWorker:
 
     def _check_pin(self, work: _Asking, entry: Mapping[str, Any]) -> None:
         """A server that becomes another one in the middle of a cell ends it."""
-        found = _pin(entry)
-        work.pinned = work.pinned or found
-        if found != work.pinned:
+        pin = _pin(entry)
+        work.pinned = work.pinned or pin
+        if pin != work.pinned:
             raise UserError(
-                "The server has changed: its replies come from another model than before.",
+                "The server has changed: its replies come from a different model than before.",
                 where=self._model.source,
-                got=", ".join(f"{k} {v!r}" for k, v in found.items()),
+                got=", ".join(f"{k} {v!r}" for k, v in pin.items()),
                 expected=", ".join(f"{k} {v!r}" for k, v in work.pinned.items())
                 + ", as in the replies that are kept",
                 fix="start the server as it was, or draw into another `out`",
@@ -268,8 +273,8 @@ class ServedWorker:
     def _prompt(self, index: int) -> str | None:
         if self._canvases is None:
             return None
-        given = self._canvases.prompt_of(index).given
-        return self._model.codec.decode([token for token in given if token is not None])
+        token_ids = self._canvases.prompt_of(index).given
+        return self._model.codec.decode([token for token in token_ids if token is not None])
 
     def _output(self, index: int, entry: Mapping[str, Any]) -> Output:
         text, length = str(entry["reply"]), self._cells[0].cell.generator.length
@@ -294,12 +299,12 @@ def _replies(cells: Sequence[Cell]) -> list[dict[str, Any]]:
 
 def named_otherwise(source: str, cells: Sequence[Cell]) -> tuple[str, ...]:
     """A warning where replies come from a model of another name."""
-    asked = source.rpartition("#")[2]
-    short = asked.rpartition("/")[2].lower()
-    found = {str(e["model"]) for e in _replies(cells) if e.get("model") is not None}
-    other = sorted(one for one in found if short not in one.lower())
-    told = f"warning: {asked} was asked, and the replies come from {', '.join(other)}"
-    return (told,) if other else ()
+    requested = source.rpartition("#")[2]
+    short = requested.rpartition("/")[2].lower()
+    models = {str(e["model"]) for e in _replies(cells) if e.get("model") is not None}
+    other = sorted(model for model in models if short not in model.lower())
+    warning = f"warning: {requested} was requested, but the replies come from {', '.join(other)}"
+    return (warning,) if other else ()
 
 
 def latency_of(cells: Sequence[Cell]) -> tuple[str, ...]:
@@ -310,29 +315,29 @@ def latency_of(cells: Sequence[Cell]) -> tuple[str, ...]:
     """
     from strop.stats.resample import POSITIVE, bootstrap, mean
 
-    told = []
+    lines = []
     replies = [e for e in _replies(cells) if e.get("tokens") and e.get("last_byte")]
     for at_once in sorted({int(e["concurrency"]) for e in replies}):
-        some = [e for e in replies if e["concurrency"] == at_once]
-        speeds = [e["tokens"]["completion"] / e["last_byte"] for e in some]
+        of_concurrency = [e for e in replies if e["concurrency"] == at_once]
+        speeds = [e["tokens"]["completion"] / e["last_byte"] for e in of_concurrency]
         streamed = [
             e["tokens"]["completion"] / (e["last_byte"] - e["first_byte"])
-            for e in some
+            for e in of_concurrency
             if e["request"].get("stream") and e["last_byte"] > e["first_byte"]
         ]
         for words, values in (("overall", speeds), ("first byte to last", streamed)):
             if values:
-                known = bootstrap(mean(np.array(values), span=POSITIVE))
-                ends = "" if known is None else " [{:.3g}, {:.3g}]".format(*known.ends)
-                told.append(
+                interval = bootstrap(mean(np.array(values), span=POSITIVE))
+                ends = "" if interval is None else " [{:.3g}, {:.3g}]".format(*interval.ends)
+                lines.append(
                     f"tokens per second of a reply, {words}: {np.mean(values):.3g}{ends} (n "
                     f"{len(values)}, {at_once} at once)"
                 )
-    return tuple(told)
+    return tuple(lines)
 
 
 def _pin(entry: Mapping[str, Any]) -> dict[str, Any]:
-    """What stands in place of the weights' hash."""
+    """The server's own statement of its model, in place of the weights' hash."""
     return {"model": entry.get("model"), "fingerprint": entry.get("system_fingerprint")}
 
 
@@ -349,7 +354,7 @@ def _refuse_form(reply: Reply, source: str) -> None:
     """A request whose fields the server does not take fails for every output alike."""
     if reply.trouble is not None and reply.trouble.status in (400, 405, 422, 501):
         raise UserError(
-            "The server does not take the request.",
+            "The server does not accept the request.",
             where=source,
             got=reply.detail,
             fix="leave out the field that it names; `settings=api=completions` or "
@@ -361,13 +366,13 @@ def _refuse_missing(work: _Asking, source: str) -> None:
     """Say what has no reply; what has one is kept."""
     if not work.failed and not work.waiting:
         return
-    told = list(work.failed.items())[:SHOWN]
-    some = "; ".join(f"output {index}: {why}" for index, why in told)
+    first = list(work.failed.items())[:SHOWN]
+    reasons = "; ".join(f"output {index}: {why}" for index, why in first)
     raise Incomplete(
         f"{len(work.failed) + len(work.waiting)} outputs have no reply.",
         where=source,
-        got=work.stopped or some,
-        fix="the same command with a higher cap"
+        got=work.stopped or reasons,
+        fix="run the same command with a higher cap"
         if work.stopped
         else "run the same command again; replies that arrived are kept",
     )

@@ -1,8 +1,6 @@
-"""One unit's outputs, from a model that is loaded here: what a worker of any engine does.
+"""Drawing one unit's outputs with a model that is loaded here: what a worker of any engine does.
 
-And how a worker loads the model that this process has loaded.
-
-Looking a checkpoint over: does it load, as what, and does something come out.
+A `DrawJob` tells another process how to load the model that this process has loaded.
 """
 
 from __future__ import annotations
@@ -55,20 +53,20 @@ def checked_batch(
             where="`batch_size`",
             got=AUTO,
             expected="a whole number, the same on every machine",
-            fix="say a number, or use `implementation=fast`",
+            fix="give a number, or use `implementation=fast`",
         )
     if sharded:  # they cut the same plan without asking each other
         raise UserError(
             "Shards need batches of one size, and what fits differs from machine to machine.",
             where="`batch_size`",
             got=AUTO,
-            fix="say a number",
+            fix="give a number",
         )
     return AUTO
 
 
 def default_batch(model: Model, spec: SamplerSpec, length: int) -> int:
-    """What holds where nothing is said."""
+    """The batch size by default."""
     if spec.implementation == "dense":
         return max(1, min(64, DENSE_ENTRIES // (length * model.vocab_size)))
     return max(1, min(MOST, FAST_TOKENS // length))
@@ -91,7 +89,7 @@ def largest_batch(model: Model, spec: SamplerSpec, length: int) -> int:
 
 
 def _bytes(model: Model, length: int) -> int:
-    """Of one sequence, when all its positions are drawn at once."""
+    """Bytes of one sequence, when all its positions are drawn at once."""
     tables = TABLES * length * model.vocab_size * 4
     if not isinstance(model, Denoiser):
         return tables
@@ -114,15 +112,15 @@ class Fitting:
     ) -> Iterator[Output]:
         """The outputs of `draw(indices, size)`. What was drawn before a refusal is kept.
 
-        Without `auto` a refusal is told: the size was asked for.
+        Without `auto` an error is raised: the user asked for the size.
         """
         left = dict.fromkeys(indices)
         while left:
             size = min(self.size, len(left))
             try:
-                for one in draw(list(left), size):
-                    del left[one.index]
-                    yield one
+                for output in draw(list(left), size):
+                    del left[output.index]
+                    yield output
                 continue
             except Exception as error:
                 if not out_of_memory(error):
@@ -165,14 +163,14 @@ class CellDraw:
 
 
 def batches_of(model: Model, cells: Sequence[CellDraw], canvases: Canvases | None) -> Iterator[Any]:
-    """The batches of every cell: a function of the cell, whoever draws it."""
-    for one in cells:
-        if one.cell.batch is not None:
-            size = one.cell.batch.size
-            yield [range(k, min(k + size, one.n)) for k in range(0, one.n, size)]
+    """The batches of every cell: a function of the cell alone."""
+    for draw in cells:
+        if draw.cell.batch is not None:
+            size = draw.cell.batch.size
+            yield [range(k, min(k + size, draw.n)) for k in range(0, draw.n, size)]
         else:
             yield batches(
-                model, one.cell.generator.sampler, range(one.n), one.size, canvases=canvases
+                model, draw.cell.generator.sampler, range(draw.n), draw.size, canvases=canvases
             )
 
 
@@ -184,23 +182,23 @@ class ModelJob:
     spec: CheckpointSpec
     """What it must have loaded."""
     fingerprint: str
-    """Of the checkpoint's files."""
+    """SHA-256 of the checkpoint's files."""
 
     def check(self) -> None:
         """The checkpoint can be read here, and is the same."""
-        found = fingerprint(self.recipe.source, self.recipe.revision)
-        if found != self.fingerprint:
+        sha256 = fingerprint(self.recipe.source, self.recipe.revision)
+        if sha256 != self.fingerprint:
             raise UserError(
-                "The checkpoint's files are other ones here.",
+                "The checkpoint's files here differ from those where the command runs.",
                 where=self.recipe.source,
-                got=f"sha256 {found[:16]}",
+                got=f"sha256 {sha256[:16]}",
                 expected=f"sha256 {self.fingerprint[:16]}, as where the command runs",
-                fix="copy the files, or name a place that all machines share",
+                fix="copy the files, or use a path that all machines share",
             )
 
     @property
     def needs(self) -> tuple[LoadRecipe, CheckpointSpec, str]:
-        """The checkpoint."""
+        """What the job needs loaded: the checkpoint."""
         return self.recipe, self.spec, self.fingerprint
 
     def load(self, device: str) -> Model:
@@ -209,11 +207,11 @@ class ModelJob:
         model = how.model(device)
         if model.spec != self.spec:
             raise UserError(
-                "A worker has loaded another model.",
+                "A worker has loaded a different model.",
                 where=how.source,
                 got=model.spec.canonical(),
                 expected=self.spec.canonical(),
-                fix="let nobody change the checkpoint meanwhile",
+                fix="do not change the checkpoint while the command runs",
             )
         return model
 
@@ -226,23 +224,23 @@ class DrawJob(ModelJob):
     canvases: Canvases | None
 
     def open(self, loaded: Model) -> DrawWorker:
-        """With the checkpoint, which other cells may have been drawn from."""
-        found = DrawWorker(loaded, self.cells, self.canvases)
-        found.facts["checkpoint"] = self.recipe.said
-        return found
+        """A worker with the checkpoint, which other cells may share."""
+        worker = DrawWorker(loaded, self.cells, self.canvases)
+        worker.facts["checkpoint"] = self.recipe.as_written
+        return worker
 
 
 def recipe_of(model: Model) -> LoadRecipe:
     """How another process loads the same model."""
-    found = getattr(model, "recipe", None)
-    if not isinstance(found, LoadRecipe):
+    recipe = getattr(model, "recipe", None)
+    if not isinstance(recipe, LoadRecipe):
         raise UserError(
-            "Other processes cannot load this model: it was made here.",
+            "Other processes cannot load this model: it was created in this one.",
             where=model.source,
             expected="a source that strop.load_model knows",
             fix="use `engine=local`, or load the model from a source",
         )
-    return found
+    return recipe
 
 
 _FINGERPRINTS: WeakKeyDictionary[Model, str] = WeakKeyDictionary()
@@ -278,26 +276,26 @@ class DrawWorker:
         def text(ids: Sequence[int]) -> str:
             return "" if codec is None else codec.decode(ids, mask_id=mask_id)
 
-        for one in self._draws(cell, missing):
+        for output in self._draws(cell, missing):
             if self.canvases is None:
-                yield replace(one, text=None if codec is None else text(one.ids.tolist()))
+                yield replace(output, text=None if codec is None else text(output.ids.tolist()))
                 continue
-            canvas = self.canvases.prompt_of(one.index)
-            pieces = tuple(text(part) for part in _gaps(canvas, one.ids.tolist()))
+            canvas = self.canvases.prompt_of(output.index)
+            pieces = tuple(text(part) for part in _gaps(canvas, output.ids.tolist()))
             words = {} if codec is None else {"text": "".join(pieces), "pieces": pieces}
-            yield replace(one, prompt=canvas.id, **words)
+            yield replace(output, prompt=canvas.id, **words)
 
     def _draws(self, number: int, missing: Sequence[int]) -> Iterable[Output]:
         cell = self.cells[number].cell
         if cell.batch is not None:
             return self._dense(self.cells[number], cell.batch.size, set(missing))
 
-        def draw(some: Sequence[int], slots: int) -> Iterable[Output]:
+        def draw(outputs: Sequence[int], slots: int) -> Iterable[Output]:
             return fast(
                 self.model,
                 cell.generator.sampler,
                 seed=cell.seed,
-                outputs=some,
+                outputs=outputs,
                 slots=slots,
                 length=cell.generator.length,
                 on_step=self.on_step,
@@ -307,37 +305,37 @@ class DrawWorker:
         return self._fitted(number).draws(draw, missing)
 
     def _fitted(self, number: int) -> Fitting:
-        """How many go at once; a GPU is asked here, whoever cut the plan."""
+        """How many are drawn at once, by the free memory of the GPU that draws them."""
         if number not in self._fitting:
-            one, size = self.cells[number], self.cells[number].size
-            if one.auto:
+            draw, size = self.cells[number], self.cells[number].size
+            if draw.auto:
                 most = largest_batch if self.model.device.type == "cuda" else default_batch
-                generator = one.cell.generator
+                generator = draw.cell.generator
                 positions = generator.length if self.canvases is None else self.canvases.positions
                 size = min(size, most(self.model, generator.sampler, positions))
-            self._fitting[number] = Fitting(size, auto=one.auto)
+            self._fitting[number] = Fitting(size, auto=draw.auto)
         return self._fitting[number]
 
-    def _dense(self, one: CellDraw, size: int, wanted: set[int]) -> Iterator[Output]:
+    def _dense(self, draw: CellDraw, size: int, missing: set[int]) -> Iterator[Output]:
         """The whole batch, because its outputs share random numbers; missing ones are kept."""
         on_step = self.on_step
-        first = min(wanted) // size * size
+        first = min(missing) // size * size
 
         def tell(output: int, *what: Any) -> None:
-            if on_step is not None and output in wanted:
+            if on_step is not None and output in missing:
                 on_step(output, *what)
 
         for output in dense_batch(
             self.model,
-            one.cell.generator.sampler,
-            seed=one.cell.seed,
+            draw.cell.generator.sampler,
+            seed=draw.cell.seed,
             first=first,
-            count=min(size, one.n - first),
-            length=one.cell.generator.length,
+            count=min(size, draw.n - first),
+            length=draw.cell.generator.length,
             on_step=None if on_step is None else tell,
             canvases=self.canvases,
         ):
-            if output.index in wanted:
+            if output.index in missing:
                 yield output
 
 

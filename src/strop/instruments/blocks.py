@@ -34,7 +34,7 @@ class BlockWorker:
         self._model, self._measure = model, measure
 
     def work(self, cell: int, missing: Sequence[int]) -> Iterator[tuple[int, pa.Table]]:
-        """One block of a cell."""
+        """Measure one block of a cell."""
         yield missing[0], self._measure(self._model, cell, missing)
 
 
@@ -45,10 +45,10 @@ class BlockJob(ModelJob):
     measure: Measure
 
     def open(self, loaded: Denoiser) -> BlockWorker:
-        """With the checkpoint."""
-        found = BlockWorker(loaded, self.measure)
-        found.facts["checkpoint"] = self.recipe.said
-        return found
+        """A worker with the checkpoint loaded."""
+        worker = BlockWorker(loaded, self.measure)
+        worker.facts["checkpoint"] = self.recipe.as_written
+        return worker
 
 
 def measure_with(
@@ -60,7 +60,7 @@ def measure_with(
     note: Callable[[str], None],
     what: str,
 ) -> Mapping[str, Any] | None:
-    """Complete all cells, here or by an engine's workers; who did something, if anybody."""
+    """Complete all cells, here or by an engine's workers; the session that measured, if any."""
     return measure_blocks(
         folder,
         cells,
@@ -79,24 +79,24 @@ class Compared:
     outputs: dict[str, CachedOutputs]
     """By cache; also without one, and without one under another seed."""
     laws: dict[str, Laws]
-    """By cache."""
+    """How far each cache's laws are from the uncached ones."""
 
     @classmethod
     def of(cls, bench: CacheBench, caches: Sequence[str]) -> Compared:
-        """Measured now."""
+        """Measure all caches now."""
         laws = bench.laws(caches)  # first: it also warms the machine up
-        found = {PLAIN: bench.run(PLAIN), OTHER: bench.run(PLAIN, seed=bench.seed ^ 1)}
-        return cls(found | {cache: bench.run(cache) for cache in caches}, laws)
+        outputs = {PLAIN: bench.run(PLAIN), OTHER: bench.run(PLAIN, seed=bench.seed ^ 1)}
+        return cls(outputs | {cache: bench.run(cache) for cache in caches}, laws)
 
     def table(self, index: Sequence[int]) -> pa.Table:
-        """A line per output."""
+        """A table with a row per output."""
         import pyarrow as pa
 
         columns: dict[str, Any] = {"index": list(index)}
-        for name, one in self.outputs.items():
-            columns |= {f"{name}.ids": list(one.ids), f"{name}.calls": one.calls}
-            columns[f"{name}.positions"] = one.positions
-            columns[f"{name}.seconds"] = np.full(len(index), one.seconds / len(index))
+        for name, outputs in self.outputs.items():
+            columns |= {f"{name}.ids": list(outputs.ids), f"{name}.calls": outputs.calls}
+            columns[f"{name}.positions"] = outputs.positions
+            columns[f"{name}.seconds"] = np.full(len(index), outputs.seconds / len(index))
         for name, laws in self.laws.items():
             columns |= {f"{name}.{key}": list(value) for key, value in vars(laws).items()}
         return pa.table(columns)

@@ -1,9 +1,8 @@
 """What a sampler costs: seconds, network calls and peak memory, batch by batch.
 
-`python -m strop.instruments.cost JSON` measures one cell in a process of its own and prints
-the numbers as JSON; peak memory on the CPU is only meaningful there.
-
-Peak memory of a piece of work: on CUDA what torch allocated, on Linux what was resident.
+Peak memory is what torch allocated on CUDA, and what was resident on Linux. On the CPU it is only
+meaningful in a process of its own: `python -m strop.instruments.cost JSON` measures one cell there
+and prints the numbers as JSON.
 """
 
 from __future__ import annotations
@@ -48,7 +47,7 @@ class PeakMemory:
 
     @property
     def method(self) -> str:
-        """What the number is."""
+        """How the peak is measured."""
         if self.device.type == "cuda":
             return "cuda: max_memory_allocated"
         return "resident: VmHWM" if self._before is not None else "not measured on this system"
@@ -89,7 +88,7 @@ class Cost:
     """One sampler on one device: totals of every measured batch, and the peak over all of them."""
 
     seconds: list[float]
-    """Wall clock, per batch."""
+    """Wall-clock seconds per batch."""
     cpu_seconds: list[float]
     """Processor time of this process, all threads, per batch."""
     calls: list[float]
@@ -122,7 +121,7 @@ def measure_cost(
         done = draw_batch(denoiser, spec, batch, number * batch, length, seed)
         if denoiser.device.type == "cuda":
             torch.cuda.synchronize(denoiser.device)
-        calls = sum(one.nfe for one in done) / len(done)
+        calls = sum(output.nfe for output in done) / len(done)
         rows.append((time.perf_counter() - wall, time.process_time() - cpu, calls))
     seconds, cpu_seconds, calls = (list(column) for column in zip(*rows[warmup:], strict=True))
     network = getattr(denoiser, "network", None)
@@ -140,7 +139,7 @@ def draw_batch(
         return dense_batch(denoiser, spec, seed=seed, first=first, count=batch, length=length)
     outputs = range(first, first + batch)
     done = fast(denoiser, spec, seed=seed, outputs=outputs, slots=batch, length=length)
-    return sorted(done, key=lambda one: one.index)
+    return sorted(done, key=lambda output: output.index)
 
 
 def measure_apart(

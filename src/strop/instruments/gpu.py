@@ -79,7 +79,7 @@ def source(family: str, folder: Path) -> str:
 
 
 def loaded(family: str, folder: Path, device: str = "cpu") -> Model:
-    """That checkpoint as a model."""
+    """The model of a family's small checkpoint."""
     written = family not in ("ar", "llada", "dream")
     return load_model(source(family, folder), family=family if written else None, device=device)
 
@@ -92,13 +92,13 @@ def sampler(name: str, form: str = "fast") -> SamplerSpec:
 
 
 def outputs_of(model: Model, spec: SamplerSpec, outputs: int) -> list[Output]:
-    """In order."""
+    """Outputs of a sampler, in order."""
     return draw_batch(model, spec, outputs, 0, LENGTH, seed=1)
 
 
 def drawn(model: Model, spec: SamplerSpec, outputs: int = OUTPUTS) -> np.ndarray:
-    """Ids [n, L]."""
-    return np.stack([one.ids for one in outputs_of(model, spec, outputs)])
+    """The ids that a sampler draws [n, L]."""
+    return np.stack([output.ids for output in outputs_of(model, spec, outputs)])
 
 
 @contextmanager
@@ -115,14 +115,14 @@ def calls_of(model: Any) -> Iterator[list[str]]:
 
     places = [(model, name) for name in ("hidden", "remember", "window", "padded", "read")]
     places.append((getattr(model, "_discriminator", None), "scores"))
-    there = [(one, name) for one, name in places if hasattr(one, name)]
-    for one, name in there:
-        setattr(one, name, counted(getattr(one, name), name))
+    methods = [(owner, name) for owner, name in places if hasattr(owner, name)]
+    for owner, name in methods:
+        setattr(owner, name, counted(getattr(owner, name), name))
     try:
         yield calls
     finally:
-        for one, name in there:
-            delattr(one, name)
+        for owner, name in methods:
+            delattr(owner, name)
 
 
 def exact() -> Any:
@@ -134,7 +134,7 @@ def report(folder: Path) -> dict[str, Any]:
     """Everything, on a CUDA device where there is one, else on a pretend one."""
     real = torch.cuda.is_available()
     with nullcontext() if real else pretended():
-        found: dict[str, Any] = {
+        content: dict[str, Any] = {
             "pretend": not real,
             "device": torch.cuda.get_device_name(0),
             "torch": torch.__version__,
@@ -142,8 +142,8 @@ def report(folder: Path) -> dict[str, Any]:
             "memory": torch.cuda.mem_get_info(0)[1] if real else None,
             "out_of_memory": _out_of_memory(),
         }
-    found["loops"] = [_loop(family, name, folder, real=real) for family, name in CASES]
-    return found | {"faults": faults(found)}
+    content["loops"] = [_loop(family, name, folder, real=real) for family, name in CASES]
+    return content | {"faults": faults(content)}
 
 
 def _loop(family: str, name: str, folder: Path, *, real: bool) -> dict[str, Any]:
@@ -159,7 +159,7 @@ def _loop(family: str, name: str, folder: Path, *, real: bool) -> dict[str, Any]
             calls.clear()
             waits, unsaid = waits_of(lambda: drawn(model, spec))
         count, speed = len(calls), None
-        if real:  # without anybody who counts
+        if real:  # without counting waits
             torch.cuda.reset_peak_memory_stats(0)
             began = time.perf_counter()
             with exact():
@@ -184,25 +184,27 @@ def most_waits(family: str, name: str, calls: int) -> float:
     return CASES[family, name] * calls + AROUND
 
 
-def faults(found: dict[str, Any]) -> list[str]:
-    """What of a report is not as it should be, a sentence each."""
+def faults(content: dict[str, Any]) -> list[str]:
+    """The faults of a report, a sentence each."""
     words = []
-    for one in found["loops"]:
-        where = f"{one['family']}, {one['sampler']}"
-        if "error" in one:
-            words.append(f"{where}: {one['error']}")
+    for loop in content["loops"]:
+        where = f"{loop['family']}, {loop['sampler']}"
+        if "error" in loop:
+            words.append(f"{where}: {loop['error']}")
             continue
-        if one["same_ids"] < 1:
-            words.append(f"{where}: {1 - one['same_ids']:.1%} of the ids are not those of the CPU")
-        if one["waits"] > one["waits_allowed"]:
-            words.append(f"{where}: {one['waits']} waits, {one['waits_allowed']:g} allowed")
-        if one["unsaid_waits"]:
+        if loop["same_ids"] < 1:
+            words.append(f"{where}: {1 - loop['same_ids']:.1%} of the ids are not those of the CPU")
+        if loop["waits"] > loop["waits_allowed"]:
+            words.append(f"{where}: {loop['waits']} waits, {loop['waits_allowed']:g} allowed")
+        if loop["unsaid_waits"]:
             words.append(
-                f"{where}: waits where the code says none: {', '.join(one['unsaid_waits'])}"
+                f"{where}: waits where the code says none: {', '.join(loop['unsaid_waits'])}"
             )
-    told = found["out_of_memory"]
-    if not told["understood"]:
-        words.append(f"memory that ran out is not understood: {told['said'] or 'nothing was said'}")
+    memory = content["out_of_memory"]
+    if not memory["understood"]:
+        words.append(
+            f"memory that ran out is not understood: {memory['said'] or 'nothing was said'}"
+        )
     return words
 
 
@@ -215,8 +217,8 @@ def waits_of(work: Callable[[], Any]) -> tuple[int, Counter[str]]:
         if "called a synchronizing" not in str(message):  # torch also says that it may miss some
             return
         count += 1
-        site, said = waiting_line()
-        unsaid.update(() if said else (site,))
+        site, declared = waiting_line()
+        unsaid.update(() if declared else (site,))
 
     with warnings.catch_warnings():
         warnings.simplefilter("always")
@@ -230,7 +232,7 @@ def waits_of(work: Callable[[], Any]) -> tuple[int, Counter[str]]:
 
 
 def _out_of_memory() -> dict[str, Any]:
-    """Ask for more than there is: how it is said, and whether it is understood."""
+    """Ask for more memory than there is: the error, and whether `out_of_memory` recognises it."""
     try:
         torch.empty(2 * torch.cuda.mem_get_info(0)[1], dtype=torch.uint8, device="cuda:0")
     except Exception as error:

@@ -21,12 +21,11 @@ same contexts.
 The cells of the posterior study are losses in the contexts of one budget, kept block by block; a
 block of sequences is a unit of work (`strop.engine`).
 
-The m-path bound of a denoiser on data: how likely its finite-step sampler makes a text.
-
-log (1/m) sum_j Q^{S_j}(x) over m reveal paths S_j is, in the mean, below log pi(x); it rises to
-it as m grows. Q^S(x) is a product over the path's rounds, so one network call per round that
-reveals anything gives it for every temperature. The small targets of the theory, a known language
-and a trained checkpoint all come through here.
+`path_scores` gives the m-path bound of a denoiser on data: how likely its finite-step sampler makes
+a text. log (1/m) sum_j Q^{S_j}(x) over m reveal paths S_j is, in the mean, below log pi(x); it
+rises to it as m grows. Q^S(x) is a product over the path's rounds, so one network call per round
+that reveals anything gives it for every temperature. The small targets of the theory, a known
+language and a trained checkpoint all come through here.
 """
 
 from __future__ import annotations
@@ -147,8 +146,8 @@ def forced_contexts(
     kind: str,
 ) -> Contexts:
     """Hide a uniform target, and every other position with probability 1 - level."""
-    place = Stream(seed, f"posterior-target-{kind}").uniform(sequences, address, 0, draw)
-    target = np.minimum((place * length).astype(np.int64), length - 1)
+    chance = Stream(seed, f"posterior-target-{kind}").uniform(sequences, address, 0, draw)
+    target = np.minimum((chance * length).astype(np.int64), length - 1)
     seen = Stream(seed, f"posterior-seen-{kind}").uniform(
         sequences[:, None], address, np.arange(length), draw
     )
@@ -167,8 +166,8 @@ def measure(
         _batch(denoiser, ids[start : start + batch], contexts[start : start + batch], temperatures)
         for start in range(0, len(contexts), batch)
     ]
-    both = [np.concatenate(part) for part in zip(*parts, strict=True)]
-    return Losses(*(one[:, where] for where in (slice(-2), -2, -1) for one in both))
+    estimates = [np.concatenate(part) for part in zip(*parts, strict=True)]
+    return Losses(*(columns[:, where] for where in (slice(-2), -2, -1) for columns in estimates))
 
 
 def check_temperatures(temperatures: Sequence[float]) -> None:
@@ -195,8 +194,8 @@ def _batch(
     rows = max(1, HEAD_ENTRIES // denoiser.vocab_size)
     values = torch.cat(
         [
-            _rows(denoiser, hidden, clean, some, at, temperatures)
-            for some, at in zip(sequence.split(rows), position.split(rows), strict=True)
+            _rows(denoiser, hidden, clean, in_sequence, at, temperatures)
+            for in_sequence, at in zip(sequence.split(rows), position.split(rows), strict=True)
         ]
     )
     total = torch.zeros((len(ids), values.shape[1]), dtype=torch.float64, device=values.device)
@@ -253,7 +252,7 @@ class LossCell(Spec):
 
     @property
     def label(self) -> str:
-        """For people."""
+        """What messages call the cell."""
         return f"M = {self.count}" if self.kind == "deployed" else f"{self.count} levels"
 
     def contexts(self, sequences: Ints) -> list[Contexts]:
@@ -261,8 +260,12 @@ class LossCell(Spec):
         common: dict[str, Any] = {"seed": self.seed, "sequences": sequences, "length": self.length}
         draws = [{**common, "draw": draw} for draw in range(self.draws)]
         if self.kind == "deployed":
-            return [deployed_contexts(self.count, **one) for one in draws]
-        return [level_contexts(k, self.count, **one) for k in range(self.count) for one in draws]
+            return [deployed_contexts(self.count, **arguments) for arguments in draws]
+        return [
+            level_contexts(k, self.count, **arguments)
+            for k in range(self.count)
+            for arguments in draws
+        ]
 
 
 def loss_cell(
@@ -278,10 +281,10 @@ def loss_table(
 ) -> Any:
     """One table: all contexts of some sequences of a cell."""
     spec, sequences = cells[cell], np.array(missing, np.int64)
-    mine, taus = ids[sequences], spec.temperatures
+    clean, taus = ids[sequences], spec.temperatures
     contexts = spec.contexts(sequences)
     return pa.concat_tables(
-        [to_table(one, measure(denoiser, mine, one, taus), spec) for one in contexts]
+        [to_table(drawn, measure(denoiser, clean, drawn, taus), spec) for drawn in contexts]
     )
 
 
@@ -300,13 +303,15 @@ def measured_losses(
     facts = measure_with(
         denoiser,
         partial(loss_table, cells, ids),
-        [_as_blocks(one) for one in cells],
+        [_as_blocks(cell) for cell in cells],
         folder,
         engine,
         lambda text: note(f"{denoiser.source}, {text}"),
         "losses",
     )
-    return [from_table(folder.cell(one.id), one) for one in cells], facts or new_session(denoiser)
+    return [from_table(folder.cell(cell.id), cell) for cell in cells], facts or new_session(
+        denoiser
+    )
 
 
 def _as_blocks(cell: LossCell) -> Blocks:
@@ -366,33 +371,33 @@ def path_scores(
     paths: int,
     lams: ArrayLike,
     seed: int,
-    told: Callable[[int], None] = lambda _: None,
+    advance: Callable[[int], None] = lambda _: None,
 ) -> PathScores:
     """log Q_lambda^S(x) of every sequence [n, L] along `paths` independent paths."""
     delta = np.asarray(masses, dtype=float)
     visible = np.append(0.0, np.cumsum(delta))
-    found = PathScores(lams, len(ids), paths)
+    scores = PathScores(lams, len(ids), paths)
     length, keep = ids.shape[1], np.arange(denoiser.vocab_size) != denoiser.mask_id
     batch = max(1, NETWORK_TOKENS // length)
     for sequence, clean in enumerate(ids):
         rng = np.random.default_rng([seed, sequence])
-        every = list(_rounds(draw_paths(delta, length, paths, rng)))
-        for start in range(0, len(every), batch):
-            some = every[start : start + batch]
-            seen = torch.from_numpy(np.stack([rounds < k for _, k, rounds in some]))
+        all_rounds = list(_rounds(draw_paths(delta, length, paths, rng)))
+        for start in range(0, len(all_rounds), batch):
+            batch_rounds = all_rounds[start : start + batch]
+            seen = torch.from_numpy(np.stack([rounds < k for _, k, rounds in batch_rounds]))
             tokens = torch.from_numpy(clean)[None]
             canvas = torch.where(seen, tokens, denoiser.mask_id).to(denoiser.device)
-            level = torch.tensor([1 - visible[k] for _, k, _ in some], dtype=torch.float64)
+            level = torch.tensor([1 - visible[k] for _, k, _ in batch_rounds], dtype=torch.float64)
             hidden = denoiser.hidden(canvas, sigma_of(level).float().to(denoiser.device))
-            for place, (path, k, rounds) in enumerate(some):
+            for index, (path, k, rounds) in enumerate(batch_rounds):
                 (at,) = np.nonzero(rounds == k)
                 position = torch.from_numpy(at).to(denoiser.device)
-                row = torch.full_like(position, place)
+                row = torch.full_like(position, index)
                 logits = denoiser.logits(hidden, row, position).double().cpu().numpy()
-                mine = clean[at] - (clean[at] > denoiser.mask_id)
-                found.add(sequence, path, logits[:, keep], mine)
-        told(1)
-    return found
+                targets = clean[at] - (clean[at] > denoiser.mask_id)
+                scores.add(sequence, path, logits[:, keep], targets)
+        advance(1)
+    return scores
 
 
 def _rounds(drawn: Ints) -> Iterator[tuple[int, int, Ints]]:

@@ -91,7 +91,7 @@ def describe(
     spec = SamplerSpec(steps=steps, temperature=temperature, top_p=top_p, precision="float32")
     length = usable_length(denoiser, length)
     done = draw_batch(denoiser, SamplerSpec(steps=CONTEXT_STEPS), samples, 0, length, seed)
-    texts = torch.from_numpy(np.stack([one.ids for one in done])).to(denoiser.device)
+    texts = torch.from_numpy(np.stack([output.ids for output in done])).to(denoiser.device)
     look = _Look(denoiser, spec, reveal_grid(spec), texts, seed)
     rounds = sorted({min(steps - 1, round((1 - level) * steps)) for level in LEVELS})
     levels = [look.level(k, rows, reveals) for k in rounds]
@@ -109,7 +109,7 @@ class _Look:
     seed: int
 
     def level(self, k: int, rows: int, reveals: int) -> HiddenShare:
-        """At round k."""
+        """Look at the draw in round k."""
         t, s = float(self.grid.t[k]), float(self.grid.s[k])
         probs = self.masked_rows(k, rows)
         exact = probs.double().cpu().numpy()
@@ -155,9 +155,9 @@ class _Look:
         chunk = max(1, 2**22 // probs.shape[1])
         revealed = 0
         for start in range(0, len(waiting), chunk):
-            some = waiting[start : start + chunk]
-            weights = probs[torch.from_numpy(row[some]).to(probs.device)] * float(mass)
-            token, _ = lattice.settle(offers[some], weights, mask, stream)
+            part = waiting[start : start + chunk]
+            weights = probs[torch.from_numpy(row[part]).to(probs.device)] * float(mass)
+            token, _ = lattice.settle(offers[part], weights, mask, stream)
             revealed += int((token != mask).sum())
         rate = revealed / draws
         return rate, float(np.sqrt(rate * (1 - rate) / draws))

@@ -50,19 +50,19 @@ _WATCHING = str(Path(__file__).parent)
 
 
 class MixedDevices(RuntimeError):
-    """What CUDA would have refused."""
+    """An operation on several devices, which CUDA would refuse."""
 
 
 class Pretended(torch.Tensor):
     """A tensor on the device."""
 
     inner: torch.Tensor  # pyright: ignore[reportIncompatibleMethodOverride]
-    place: torch.device
+    home: torch.device
 
     @staticmethod
-    def __new__(cls, inner: torch.Tensor, place: torch.device) -> Pretended:
-        """Around the numbers."""
-        made = torch.Tensor._make_wrapper_subclass(
+    def __new__(cls, inner: torch.Tensor, device: torch.device) -> Pretended:
+        """Wrap a tensor of the CPU."""
+        tensor = torch.Tensor._make_wrapper_subclass(
             cls,
             inner.shape,
             strides=inner.stride(),
@@ -70,8 +70,8 @@ class Pretended(torch.Tensor):
             dtype=inner.dtype,
             device=torch.device("meta"),  # a build without CUDA takes no other that is not the CPU
         )
-        made.inner, made.place = inner, place
-        return made
+        tensor.inner, tensor.home = inner, device
+        return tensor
 
     __torch_function__ = torch._C._disabled_torch_function_impl  # pyright: ignore
 
@@ -82,17 +82,17 @@ class Pretended(torch.Tensor):
 
     @property
     def device(self) -> torch.device:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """As it says."""
-        return self.place
+        """The device that it claims to be on."""
+        return self.home
 
     @property
     def is_cuda(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """As it says."""
+        """True: it claims to be on a CUDA device."""
         return True
 
     @property
     def is_meta(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """It has numbers."""
+        """False: it has numbers."""
         return False
 
     def __getitem__(self, index: Any) -> Any:
@@ -104,7 +104,7 @@ class Pretended(torch.Tensor):
         super().__setitem__(_tensors(index), value)
 
     def tolist(self) -> Any:
-        """Waits."""
+        """The numbers; the host waits for them."""
         _wait("tolist")
         return self.inner.tolist()
 
@@ -122,13 +122,13 @@ class DeviceWatch(TorchDispatchMode):
         self.warns = False
 
     def clear(self) -> None:
-        """Begin again."""
+        """Set all counts to zero."""
         self.waits.clear()
         self.unsaid.clear()
         self.operations = 0
 
     def debug(self, mode: str) -> None:
-        """As torch has it: say every wait as a warning."""
+        """Warn of every wait, as torch does."""
         self.warns = mode == "warn"
         if self.warns:
             warnings.warn("This does not yet detect all synchronizing operations.", stacklevel=2)
@@ -147,9 +147,9 @@ def pretended(count: int = 1) -> Iterator[DeviceWatch]:
     mode = DeviceWatch()
     torch._C._ensureCUDADeviceGuardSet()  # else a build without CUDA knows no such device at all
     with ExitStack() as stack:
-        stack.enter_context(cuda_said(count))
+        stack.enter_context(claimed_cuda(count))
         for name in ("tensor", "as_tensor"):
-            stack.enter_context(patch.object(torch, name, _made(getattr(torch, name))))
+            stack.enter_context(patch.object(torch, name, _factory_on_device(getattr(torch, name))))
         stack.enter_context(patch.object(torch.Tensor, "pin_memory", _pinned))
         stack.enter_context(patch.object(torch.cuda, "set_sync_debug_mode", mode.debug))
         stack.enter_context(mode)
@@ -161,9 +161,9 @@ def pretended(count: int = 1) -> Iterator[DeviceWatch]:
 
 
 @contextmanager
-def cuda_said(count: int) -> Iterator[None]:
-    """Let torch say that there are CUDA devices, and nothing more."""
-    said: dict[str, Any] = {
+def claimed_cuda(count: int) -> Iterator[None]:
+    """Let torch claim to have CUDA devices, without any further pretence."""
+    answers: dict[str, Any] = {
         "is_available": count > 0,
         "device_count": count,
         "current_device": 0,
@@ -174,10 +174,10 @@ def cuda_said(count: int) -> Iterator[None]:
         "memory_reserved": 0,
         "max_memory_allocated": 0,
     }
-    said |= dict.fromkeys(("_lazy_init", "synchronize", "reset_peak_memory_stats"))
-    said |= dict.fromkeys(("empty_cache", "set_device", "set_sync_debug_mode"))
+    answers |= dict.fromkeys(("_lazy_init", "synchronize", "reset_peak_memory_stats"))
+    answers |= dict.fromkeys(("empty_cache", "set_device", "set_sync_debug_mode"))
     with ExitStack() as stack:
-        for name, value in said.items():
+        for name, value in answers.items():
             stack.enter_context(patch.object(torch.cuda, name, _always(value)))
         yield
 
@@ -187,28 +187,28 @@ def _always(value: Any) -> Any:
     return lambda *_, **__: value
 
 
-def _made(factory: Any) -> Any:
-    """These make a tensor on the CPU first and would go on inside torch."""
+def _factory_on_device(factory: Any) -> Any:
+    """Make a factory build its tensor on the CPU, then move it: its own code never reaches us."""
 
     def make(data: Any, *args: Any, device: Any = None, **kwargs: Any) -> torch.Tensor:
         if isinstance(data, Pretended):
             return data if device is None else data.to(device)
-        found = factory(data, *args, **kwargs)
-        return found if device is None or torch.device(device).type == "cpu" else found.to(device)
+        tensor = factory(data, *args, **kwargs)
+        return tensor if device is None or torch.device(device).type == "cpu" else tensor.to(device)
 
     return make
 
 
 def _pinned(tensor: torch.Tensor) -> torch.Tensor:
-    found = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype).copy_(tensor)
-    found.pinned = True  # type: ignore[attr-defined]
-    return found
+    copy = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype).copy_(tensor)
+    copy.pinned = True  # type: ignore[attr-defined]
+    return copy
 
 
 def _tensors(index: Any) -> Any:
     """An index whose lists are tensors of the CPU, which is what torch makes of them."""
     if isinstance(index, tuple):
-        return tuple(_tensors(one) for one in index)
+        return tuple(_tensors(part) for part in index)
     if isinstance(index, list):
         return torch.tensor(index, dtype=None if index else torch.long)
     return index
@@ -217,9 +217,9 @@ def _tensors(index: Any) -> Any:
 def _wait(kind: str) -> None:
     if not _MODES:
         return
-    site, said = waiting_line()
+    site, declared = waiting_line()
     _MODES[-1].waits[kind, site] += 1
-    if not said:
+    if not declared:
         _MODES[-1].unsaid[site] += 1
     if _MODES[-1].warns:
         warnings.warn("called a synchronizing CUDA operation", stacklevel=2)
@@ -242,80 +242,84 @@ def waiting_line() -> tuple[str, bool]:
 
 
 def _warning(frame: FrameType) -> bool:
-    """Whether this is Python's own code, on its way to whoever listens to warnings."""
+    """Whether this is Python's own code, on the way to a listener of warnings."""
     return frame.f_globals.get("__name__") in ("warnings", "_py_warnings")
 
 
 def _run(func: Any, args: Any, kwargs: Any) -> Any:
     name = func.overloadpacket.__name__
     flat, spec = tree_flatten((args, kwargs))
-    there = [x for x in flat if isinstance(x, Pretended)]
-    here = [x for x in flat if isinstance(x, torch.Tensor) and not isinstance(x, Pretended)]
-    asked = kwargs.get("device")
-    asked = None if asked is None else _numbered(torch.device(asked), there, name)
+    on_gpu = [x for x in flat if isinstance(x, Pretended)]
+    on_cpu = [x for x in flat if isinstance(x, torch.Tensor) and not isinstance(x, Pretended)]
+    requested = kwargs.get("device")
+    requested = None if requested is None else _numbered(torch.device(requested), on_gpu, name)
     if name == "_fused_sdp_choice":
         return 0  # the kernel that is made of plain operations
-    if name == "empty" and asked is not None and math.prod(args[0]) > WHOLE:
+    if name == "empty" and requested is not None and math.prod(args[0]) > WHOLE:
         raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate what is not there.")
-    _check(name, args, kwargs, there, here, asked)
-    goes = there[0].place if there else torch.device("cpu")
-    if asked is not None:
-        goes, kwargs = asked, {**kwargs, "device": torch.device("cpu")}
+    _check(name, args, kwargs, on_gpu, on_cpu, requested)
+    target = on_gpu[0].home if on_gpu else torch.device("cpu")
+    if requested is not None:
+        target, kwargs = requested, {**kwargs, "device": torch.device("cpu")}
     elif name == "copy_":
-        goes = args[0].device
-    if goes.type == "cuda" and _MODES:
+        target = args[0].device
+    if target.type == "cuda" and _MODES:
         _MODES[-1].operations += 1
     args, kwargs = tree_unflatten(
         [x.inner if isinstance(x, Pretended) else x for x in tree_flatten((args, kwargs))[0]], spec
     )
     kwargs.pop("pin_memory", None)
-    known = {id(x.inner): x for x in there}
-    found = func(*args, **kwargs)
-    if name == "_to_copy" and goes.type == "cuda" and any(found is x for x in here):
-        found = found.clone()
+    wrappers = {id(x.inner): x for x in on_gpu}
+    result = func(*args, **kwargs)
+    if name == "_to_copy" and target.type == "cuda" and any(result is x for x in on_cpu):
+        result = result.clone()
 
     def back(x: Any) -> Any:
         if not isinstance(x, torch.Tensor) or isinstance(x, Pretended):
             return x
-        if id(x) in known:  # an operation in place
-            return known[id(x)]
-        return Pretended(x, goes) if goes.type == "cuda" else x
+        if id(x) in wrappers:  # an operation in place
+            return wrappers[id(x)]
+        return Pretended(x, target) if target.type == "cuda" else x
 
-    return tree_map(back, found)
+    return tree_map(back, result)
 
 
-def _numbered(asked: torch.device, there: list[Pretended], name: str) -> torch.device:
+def _numbered(requested: torch.device, on_gpu: list[Pretended], name: str) -> torch.device:
     """Inside torch a tensor of the device is one of `meta`, so that may be asked for."""
-    if asked.type == "meta":
+    if requested.type == "meta":
         if name == "scalar_tensor":
             return torch.device("cpu")
-        return there[0].place if there else torch.device("cuda:0")
-    return torch.device("cuda:0") if asked.type == "cuda" and asked.index is None else asked
+        return on_gpu[0].home if on_gpu else torch.device("cuda:0")
+    return (
+        torch.device("cuda:0")
+        if requested.type == "cuda" and requested.index is None
+        else requested
+    )
 
 
 def _check(
-    name: str, args: Any, kwargs: Any, there: list[Any], here: list[Any], asked: Any
+    name: str, args: Any, kwargs: Any, on_gpu: list[Any], on_cpu: list[Any], requested: Any
 ) -> None:
     """Refuse what CUDA refuses, and list what it waits for."""
     if name in ("_to_copy", "copy_"):
-        _check_copy(name, args, kwargs, asked)
+        _check_copy(name, args, kwargs, requested)
         return
-    if not there:
+    if not on_gpu:
         return
     if name in INDEXING:
         _check_index(name, args)
         return
-    places = {x.place for x in there}
+    places = {x.home for x in on_gpu}
     if len(places) > 1:
         raise MixedDevices(f"{name}: tensors on {sorted(map(str, places))}")
-    strangers = [x for x in here if x.ndim or name in TOGETHER]
+    strangers = [x for x in on_cpu if x.ndim or name in TOGETHER]
     if strangers:
         raise MixedDevices(f"{name}: a tensor of the CPU, {tuple(strangers[0].shape)}, with others")
     if name in LOOKS and not (name == "repeat_interleave" and kwargs.get("output_size")):
         _wait(name)
 
 
-def _check_copy(name: str, args: Any, kwargs: Any, asked: Any) -> None:
+def _check_copy(name: str, args: Any, kwargs: Any, requested: Any) -> None:
     if name == "copy_":
         target, source = args[0].device, args[1]
         calm = args[2] if len(args) > 2 else kwargs.get("non_blocking")
@@ -323,7 +327,7 @@ def _check_copy(name: str, args: Any, kwargs: Any, asked: Any) -> None:
             return  # a number: torch fills
     else:
         source = args[0]
-        target, calm = source.device if asked is None else asked, kwargs.get("non_blocking")
+        target, calm = source.device if requested is None else requested, kwargs.get("non_blocking")
     if source.device.type == target.type or not source.numel():
         return
     if target.type != "cuda":
@@ -339,8 +343,8 @@ def _check_index(name: str, args: Any) -> None:
     for index in indices:
         if not isinstance(index, Pretended):
             _wait("index from the CPU")
-        elif index.place != table.place:
-            raise MixedDevices(f"{name}: an index on {index.place}, a table on {table.place}")
+        elif index.home != table.home:
+            raise MixedDevices(f"{name}: an index on {index.home}, a table on {table.home}")
     value = args[2] if name != "index" and len(args) > 2 else None
     number = value is not None and not isinstance(value, Pretended)
     if value is not None and number and value.ndim:

@@ -1,8 +1,8 @@
-"""What a harness asks of one generation, and what the user said: one answer, or a refusal.
+"""The settings of one generation, from the harness's request and the user's arguments.
 
-Two places speak. *Model arguments* are what the user says of this run. *Generation arguments* come
+There are two sources. *Model arguments* are the user's for this run. *Generation arguments* come
 with every request: what the task's file says, updated by `--gen-kwargs`. A model argument holds
-where both speak, and a difference is told once per task: the task's file cannot know of a sweep.
+where both speak, and a difference is shown once per task: the task's file cannot know of a sweep.
 Whatever neither says is greedy, 256 tokens, seed 0. Nothing is dropped: what a sampler does not
 have is refused by name.
 """
@@ -20,7 +20,7 @@ from strop.spec.generator import SamplerSpec, swept
 from strop.spec.value import SEED_LIMIT
 
 LENGTH = 256
-"""Tokens of a response where nobody says: the harness's own number."""
+"""Tokens of a response by default: the harness's own number."""
 LENGTHS = (
     "length",
     "gen_length",
@@ -52,7 +52,7 @@ class Generation:
 
     @property
     def key(self) -> str:
-        """Equal for equal settings."""
+        """A text that is equal for equal settings."""
         return repr((self.spec.canonical(), self.seed, self.length, self.until))
 
     def cut(self, text: str) -> str:
@@ -63,93 +63,93 @@ class Generation:
 
 @dataclass
 class Settings:
-    """What the user said, for one sampler."""
+    """The user's settings for one sampler."""
 
     sampler: str
-    said: Mapping[str, Any]
+    overrides: Mapping[str, Any]
     """Model arguments about generation: `seed`, `length`, and those of the sampler."""
-    _told: set[tuple[str, str]] = field(default_factory=set)
+    _warned: set[tuple[str, str]] = field(default_factory=set)
 
     def __post_init__(self) -> None:
-        self.said = _said(in_one_name(self.said, "model arguments"))
-        self.of({}, "")  # what cannot be is told before a task is read
+        self.overrides = _without_neutral(in_one_name(self.overrides, "model arguments"))
+        self.of({}, "")  # report what is impossible before a task is read
 
-    def of(self, asked: Mapping[str, Any], task: str) -> Generation:
-        """What holds for a request of `task` that comes with the arguments `asked`."""
-        asked = _said(in_one_name(asked, f"generation arguments of {task}"))
-        until = asked.pop("until", ())
+    def of(self, arguments: Mapping[str, Any], task: str) -> Generation:
+        """The settings of a request of `task` with these generation arguments."""
+        arguments = _without_neutral(in_one_name(arguments, f"generation arguments of {task}"))
+        until = arguments.pop("until", ())
         texts = [until] if isinstance(until, str) else list(until)
-        if not all(isinstance(one, str) for one in texts):
+        if not all(isinstance(stop, str) for stop in texts):
             raise _wrong("until", until, "texts", task)
-        _settle_sampling(asked, self.said, task)
-        for name in self.said.keys() & asked.keys():
-            self._tell(name, asked[name], task)
-        held = {"temperature": 0.0, "seed": 0, "length": LENGTH, **asked, **self.said}
+        _settle_sampling(arguments, self.overrides, task)
+        for name in self.overrides.keys() & arguments.keys():
+            self._warn_once(name, arguments[name], task)
+        held = {"temperature": 0.0, "seed": 0, "length": LENGTH, **arguments, **self.overrides}
         seed = whole_number("seed", held.pop("seed"), 0, SEED_LIMIT)
         length = whole_number("length", held.pop("length"), 1, MOST_LENGTH + 1)
         held["temperature"] = swept(self.sampler, held["temperature"])
         spec = SamplerSpec(**{"name": self.sampler, **held})
-        return Generation(spec, seed, length, tuple(one for one in texts if one))
+        return Generation(spec, seed, length, tuple(stop for stop in texts if stop))
 
-    def _tell(self, name: str, asked: Any, task: str) -> None:
-        if asked == self.said[name] or (task, name) in self._told:
+    def _warn_once(self, name: str, value: Any, task: str) -> None:
+        if value == self.overrides[name] or (task, name) in self._warned:
             return
-        self._told.add((task, name))
+        self._warned.add((task, name))
         warnings.warn(
-            f"{task}: the task asks for {name}={asked}, but the model argument "
-            f"{name}={self.said[name]} holds",
+            f"{task}: the task asks for {name}={value}, but the model argument "
+            f"{name}={self.overrides[name]} holds",
             UserWarning,
             stacklevel=4,
         )
 
 
-def in_one_name(given: Mapping[str, Any], where: str) -> dict[str, Any]:
+def in_one_name(arguments: Mapping[str, Any], where: str) -> dict[str, Any]:
     """The number of tokens under one name; two different numbers are refused."""
-    found = {name: given[name] for name in LENGTHS if given.get(name) is not None}
-    if len(set(found.values())) > 1:
+    lengths = {name: arguments[name] for name in LENGTHS if arguments.get(name) is not None}
+    if len(set(lengths.values())) > 1:
         raise UserError(
-            "There are two lengths of a response.",
+            "The length of a response is given twice.",
             where=where,
-            got=", ".join(f"{name}={value}" for name, value in found.items()),
-            fix="say one of them",
+            got=", ".join(f"{name}={value}" for name, value in lengths.items()),
+            fix="give one of them",
         )
-    rest = {name: value for name, value in given.items() if name not in LENGTHS}
-    return rest | ({"length": next(iter(found.values()))} if found else {})
+    others = {name: value for name, value in arguments.items() if name not in LENGTHS}
+    return others | ({"length": next(iter(lengths.values()))} if lengths else {})
 
 
-def _said(given: Mapping[str, Any]) -> dict[str, Any]:
-    """What says something: None does not, and neither does the neutral value of a filter."""
+def _without_neutral(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """The arguments that ask for something: not None, and not the neutral value of a filter."""
     return {
         name: value
-        for name, value in given.items()
+        for name, value in arguments.items()
         if value is not None and value not in NEUTRAL.get(name, ())
     }
 
 
-def _settle_sampling(asked: dict[str, Any], said: Mapping[str, Any], task: str) -> None:
+def _settle_sampling(arguments: dict[str, Any], overrides: Mapping[str, Any], task: str) -> None:
     """Read `do_sample` as a temperature, which is what it means here."""
-    if "do_sample" not in asked:
+    if "do_sample" not in arguments:
         return
-    drawn, given = asked.pop("do_sample"), asked.get("temperature")
+    drawn, temperature = arguments.pop("do_sample"), arguments.get("temperature")
     if not isinstance(drawn, bool):
         raise _wrong("do_sample", drawn, "true or false", task)
-    if given is None:
-        asked["temperature"] = 1.0 if drawn else 0.0
-    elif drawn == (float(given) > 0):
+    if temperature is None:
+        arguments["temperature"] = 1.0 if drawn else 0.0
+    elif drawn == (float(temperature) > 0):
         return
-    elif "temperature" not in said:
+    elif "temperature" not in overrides:
         raise UserError(
             "The generation arguments contradict each other.",
             where=task,
-            got=f"do_sample={str(drawn).lower()} and temperature={given}",
+            got=f"do_sample={str(drawn).lower()} and temperature={temperature}",
             expected="do_sample=false with temperature 0, or do_sample=true with one above 0",
-            fix="say both as generation arguments, or say temperature as a model argument",
+            fix="give both as generation arguments, or give temperature as a model argument",
         )
 
 
 def _wrong(name: str, got: Any, expected: str, task: str) -> UserError:
     return UserError(
-        f"The generation argument {name!r} is of a wrong kind.",
+        f"The generation argument {name!r} has the wrong type.",
         where=task,
         got=repr(got)[:80],
         expected=expected,

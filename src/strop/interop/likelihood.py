@@ -31,14 +31,14 @@ TOKENS = 8192
 
 @dataclass(frozen=True)
 class Pair:
-    """What is given, and what is scored."""
+    """A context, and the response that is scored."""
 
     context: tuple[int, ...]
     response: tuple[int, ...]
 
     @property
     def size(self) -> int:
-        """All tokens."""
+        """The number of tokens of both."""
         return len(self.context) + len(self.response)
 
 
@@ -49,25 +49,27 @@ Score = tuple[float, bool]
 def exact(model: CausalModel, pairs: Sequence[Pair], batch_size: int | None) -> list[Score]:
     """Sums of log p(token | tokens before it); a context has at least one token."""
     shapes: dict[tuple[int, int], list[int]] = defaultdict(list)
-    for place, one in enumerate(pairs):
-        shapes[len(one.context), len(one.response)].append(place)
+    for index, pair in enumerate(pairs):
+        shapes[len(pair.context), len(pair.response)].append(index)
     scores: list[Score] = [(0.0, True)] * len(pairs)
-    for (given, _), places in shapes.items():
+    for (n_context, _), places in shapes.items():
         rows = batch_size or max(1, TOKENS // pairs[places[0]].size)
         for start in range(0, len(places), rows):
-            some = places[start : start + rows]
-            ids = torch.tensor([pairs[i].context + pairs[i].response for i in some])
-            for i, score in zip(some, _forced(model, ids.to(model.device), given), strict=True):
+            batch = places[start : start + rows]
+            ids = torch.tensor([pairs[i].context + pairs[i].response for i in batch])
+            for i, score in zip(
+                batch, _forced(model, ids.to(model.device), n_context), strict=True
+            ):
                 scores[i] = score
     return scores
 
 
-def _forced(model: CausalModel, ids: torch.Tensor, given: int) -> Iterator[Score]:
+def _forced(model: CausalModel, ids: torch.Tensor, n_context: int) -> Iterator[Score]:
     """Read a batch from left to right, whatever the model would have written."""
     total = torch.zeros(len(ids), dtype=torch.float64)
     greedy = torch.ones(len(ids), dtype=torch.bool)
     memory, read = None, 0
-    for position in range(given, ids.shape[1]):
+    for position in range(n_context, ids.shape[1]):
         scores, memory = model.read(ids[:, read:position], memory)
         read, target = position, ids[:, position]
         law = torch.log_softmax(scores.double(), -1)
@@ -77,15 +79,16 @@ def _forced(model: CausalModel, ids: torch.Tensor, given: int) -> Iterator[Score
 
 
 def check_masked(model: Denoiser) -> None:
-    """Refuse a model that the estimate says nothing about."""
+    """Refuse a model that the estimate does not apply to."""
     noisy = model.mask_id >= model.vocab_size
     if not noisy and not model.time_conditioned:
         return
     raise UserError(
-        "The Monte Carlo estimate of a log-likelihood is for masks and networks without time.",
+        "The Monte Carlo estimate of a log-likelihood needs masks and a network that does not see "
+        "the noise level.",
         where=model.source,
         got=f"a {model.spec.family} checkpoint, "
-        + ("whose noise is no mask" if noisy else "whose network sees the noise level"),
+        + ("whose noise is not a mask" if noisy else "whose network sees the noise level"),
         expected="an MDLM, LLaDA or Dream checkpoint, or a causal model",
         fix="run generate_until tasks",
     )
@@ -97,12 +100,12 @@ def monte_carlo(
     """The estimate of the bound on log p(response | context), over `samples` sets of masks."""
     hidden, counts = np.unique(patterns(pair, samples, seed), axis=0, return_counts=True)
     rows = batch_size or max(1, TOKENS // pair.size)
-    found = [
+    log_probs = [
         _hidden_log_probs(model, pair, hidden[start : start + rows])
         for start in range(0, len(hidden), rows)
     ]
     weights = len(pair.response) / hidden.sum(1)
-    return float((np.concatenate(found) * weights * counts).sum() / counts.sum())
+    return float((np.concatenate(log_probs) * weights * counts).sum() / counts.sum())
 
 
 def patterns(pair: Pair, samples: int, seed: int) -> NDArray[np.bool_]:
@@ -121,10 +124,10 @@ def _hidden_log_probs(
     model: Denoiser, pair: Pair, hidden: NDArray[np.bool_]
 ) -> NDArray[np.float64]:
     """Per row the sum of log p(token) over what it hides."""
-    device, given = model.device, len(pair.context)
-    whole = torch.tensor(pair.context + pair.response)
-    ids = whole.repeat(len(hidden), 1)
-    masked = torch.from_numpy(np.pad(hidden, ((0, 0), (given, 0))))
+    device, n_context = model.device, len(pair.context)
+    clean = torch.tensor(pair.context + pair.response)
+    ids = clean.repeat(len(hidden), 1)
+    masked = torch.from_numpy(np.pad(hidden, ((0, 0), (n_context, 0))))
     ids[masked] = model.mask_id
     row, position = masked.nonzero(as_tuple=True)
     states = model.hidden(ids.to(device), None)
@@ -132,27 +135,27 @@ def _hidden_log_probs(
     many = len(row) if device.type == "cpu" else head_rows(model.vocab_size, device)
     parts = []
     for start in range(0, len(row), many):
-        rows = [part[start : start + many].numpy() for part in (row, position, whole[position])]
-        sequence, place, token = upload_rows(device, *rows)
-        law = subs(model.logits(states, sequence, place), model.mask_id)
+        rows = [part[start : start + many].numpy() for part in (row, position, clean[position])]
+        sequence, at, token = upload_rows(device, *rows)
+        law = subs(model.logits(states, sequence, at), model.mask_id)
         parts.append(law.gather(1, token[:, None])[:, 0].double())
-    found = torch.cat(parts).cpu()
-    return torch.zeros(len(hidden), dtype=torch.float64).index_add_(0, row, found).numpy()
+    log_probs = torch.cat(parts).cpu()
+    return torch.zeros(len(hidden), dtype=torch.float64).index_add_(0, row, log_probs).numpy()
 
 
 def is_greedy(model: Denoiser, pair: Pair) -> bool:
     """Whether revealing the surest token first, one a call, writes this response."""
-    given, device = len(pair.context), model.device
+    n_context, device = len(pair.context), model.device
     ids = torch.tensor([pair.context + (model.mask_id,) * len(pair.response)]).to(device)
     for _ in pair.response:
         position = (ids[0] == model.mask_id).nonzero()[:, 0]
-        position = position[position >= given]
+        position = position[position >= n_context]
         states = model.hidden(ids, None)
         law = subs(model.logits(states, torch.zeros_like(position), position), model.mask_id)
         best, token = law.max(-1)
         surest = int(best.argmax())
-        place = int(position[surest])
-        if int(token[surest]) != pair.response[place - given]:
+        column = int(position[surest])
+        if int(token[surest]) != pair.response[column - n_context]:
             return False
-        ids[0, place] = token[surest]
+        ids[0, column] = token[surest]
     return True

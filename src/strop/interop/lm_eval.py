@@ -54,7 +54,7 @@ class StropLM(LM):
         batch_size: int | str | None = None,
         max_batch_size: int | None = None,
         mc_num: int = SAMPLES,
-        **said: Any,
+        **arguments: Any,
     ) -> None:
         super().__init__()
         if not isinstance(pretrained, str):
@@ -66,23 +66,23 @@ class StropLM(LM):
             )
         if max_batch_size is not None:
             raise UserError(
-                "Batches are not searched for here.",
+                "The batch size is not searched for automatically.",
                 where="max_batch_size",
                 got=max_batch_size,
-                fix="say batch_size, or nothing",
+                fix="give batch_size, or leave both out",
             )
         if bos not in ("tokenizer", "always", "never"):
             raise unknown_name("choice", str(bos), ["tokenizer", "always", "never"], where="bos")
-        loading = {name: said.pop(name) for name in LOADING if said.get(name) is not None}
+        loading = {name: arguments.pop(name) for name in LOADING if arguments.get(name) is not None}
         self.model = load_model(pretrained, **loading)
         if self.model.codec is None:
             raise UserError(
-                "The model has no tokenizer, and the harness asks in texts.",
+                "The model has no tokenizer, and the harness works with text.",
                 where=self.model.source,
                 fix="put the model's tokenizer beside its weights",
             )
         self.codec = self.model.codec
-        self.settings = Settings(sampler or default_sampler(self.model.spec.family), said)
+        self.settings = Settings(sampler or default_sampler(self.model.spec.family), arguments)
         self.bos: Bos = bos
         self.mc_num = whole_number("mc_num", mc_num, 1, OUTPUT_LIMIT)
         self.batch_size = _batch_size(batch_size)
@@ -95,7 +95,7 @@ class StropLM(LM):
     def create_from_arg_obj(
         cls, arg_dict: Mapping[str, Any], additional_config: Mapping[str, Any] | None = None
     ) -> StropLM:
-        """The harness's way to make a model; what it says twice must agree."""
+        """The harness's way to make a model; an argument that is given twice must agree."""
         more = {k: v for k, v in (additional_config or {}).items() if v is not None}
         for name in arg_dict.keys() & more.keys():
             if arg_dict[name] != more[name]:
@@ -111,7 +111,7 @@ class StropLM(LM):
     def create_from_arg_string(
         cls, arg_string: str, additional_config: Mapping[str, Any] | None = None
     ) -> StropLM:
-        """The same from `key=value,key=value`."""
+        """Make a model from `key=value,key=value`."""
         return cls.create_from_arg_obj(
             utils.simple_parse_args_string(arg_string), additional_config
         )
@@ -146,7 +146,7 @@ class StropLM(LM):
                 where="apply_chat_template",
                 got=chat_template,
                 expected="the checkpoint's own template",
-                fix="say apply_chat_template without a name",
+                fix="use apply_chat_template without a name",
             )
         return self._chat.source if chat_template else ""
 
@@ -171,53 +171,58 @@ class StropLM(LM):
         answers = [""] * len(requests)
         groups: dict[tuple[str, str], list[int]] = defaultdict(list)
         settings: dict[str, Generation] = {}
-        for place, one in enumerate(requests):
-            task = str(one.task_name)
-            _only_text(one.args, task)
-            if not isinstance(one.args[-1], Mapping):
-                got = repr(one.args[-1])[:80]
+        for index, request in enumerate(requests):
+            task = str(request.task_name)
+            _only_text(request.args, task)
+            if not isinstance(request.args[-1], Mapping):
+                got = repr(request.args[-1])[:80]
                 raise UserError(
                     "A request comes without generation arguments.", where=task, got=got
                 )
-            wanted = self.settings.of(one.args[-1], task)
-            groups[task, wanted.key].append(place)
-            settings[wanted.key] = wanted
+            generation = self.settings.of(request.args[-1], task)
+            groups[task, generation.key].append(index)
+            settings[generation.key] = generation
         for (task, key), places in groups.items():
-            mine, wanted = [requests[place] for place in places], settings[key]
-            for place, answer in zip(places, self._answers(task, wanted, mine), strict=True):
-                answers[place] = answer
+            of_task, generation = [requests[index] for index in places], settings[key]
+            for index, answer in zip(places, self._answers(task, generation, of_task), strict=True):
+                answers[index] = answer
         return answers
 
-    def _answers(self, task: str, wanted: Generation, mine: Sequence[Instance]) -> list[str]:
+    def _answers(
+        self, task: str, generation: Generation, requests: Sequence[Instance]
+    ) -> list[str]:
         """Answers to the requests of one task."""
         first: dict[int, int] = {}
         times: dict[int, int] = defaultdict(int)
         counted = []
-        for one in mine:  # a repeated request is the same object again
-            prompt = first.setdefault(id(one), len(first))
+        for request in requests:  # a repeated request is the same object again
+            prompt = first.setdefault(id(request), len(first))
             counted.append((times[prompt], prompt))
             times[prompt] += 1
-        texts = [str(one.args[0]) for one in {id(one): one for one in mine}.values()]
+        texts = [
+            str(request.args[0])
+            for request in {id(request): request for request in requests}.values()
+        ]
         canvases = Canvases(
-            tuple(self._canvas(f"{task} {i}", text, wanted) for i, text in enumerate(texts))
+            tuple(self._canvas(f"{task} {i}", text, generation) for i, text in enumerate(texts))
         )
         pool = sample_cells(
             self.model,
-            [wanted.spec],
+            [generation.spec],
             n=len(texts) * max(times.values()),
-            seed=wanted.seed,
+            seed=generation.seed,
             batch_size=self.batch_size,
             canvases=canvases,
             progress=_Bar(task),
         )[0]
         rows = (pool.ids[time * len(texts) + prompt].tolist() for time, prompt in counted)
-        return [wanted.cut(self._text(row)) for row in rows]
+        return [generation.cut(self._text(row)) for row in rows]
 
-    def _canvas(self, name: str, text: str, wanted: Generation) -> Canvas:
+    def _canvas(self, name: str, text: str, generation: Generation) -> Canvas:
         # Questions and programs are full of [[1]]: nothing in them is a mark.
         template = Template(bos=self._bos_of(text), marks=False)
         rows = PromptSet.of([{"prompt": text, "id": name}])
-        return resolve(rows, self._reader, template, wanted.length).prompts[0]
+        return resolve(rows, self._reader, template, generation.length).prompts[0]
 
     def _text(self, ids: list[int]) -> str:
         return self.codec.decode(up_to_end(ids, self._ends), mask_id=self.model.mask_id)
@@ -230,9 +235,9 @@ class StropLM(LM):
 
     def loglikelihood(self, requests: list[Instance]) -> list[Score]:
         """Log-likelihoods of continuations: exact with a causal model, else estimated."""
-        for one in requests:
-            _only_text(one.args, str(one.task_name))
-        return self._scores([self._pair(*map(str, one.args[:2])) for one in requests])
+        for request in requests:
+            _only_text(request.args, str(request.task_name))
+        return self._scores([self._pair(*map(str, request.args[:2])) for request in requests])
 
     def loglikelihood_rolling(self, requests: list[Instance]) -> list[float]:
         """Log-likelihoods of whole texts, read in windows; causal models only."""
@@ -240,25 +245,25 @@ class StropLM(LM):
             raise UserError(
                 "Log-likelihoods of long texts are for causal models.",
                 where=self.model.source,
-                got="windows of a text, whose bounds with masks do not add up to one of the text",
+                got="windows of a text; with masks their bounds do not add up to one of the text",
                 fix="run loglikelihood, multiple_choice or generate_until tasks",
             )
         sums = []
-        for one in requests:
+        for request in requests:
             windows = utils.get_rolling_token_windows(
-                token_list=self._encode(str(one.args[0])),
+                token_list=self._encode(str(request.args[0])),
                 prefix_token=self.model.start_id,
                 max_seq_len=self.model.length - 1,
                 context_len=1,
             )
-            apart = map(utils.make_disjoint_window, windows)
-            pairs = [Pair(tuple(context), tuple(scored)) for context, scored in apart]
+            disjoint = map(utils.make_disjoint_window, windows)
+            pairs = [Pair(tuple(context), tuple(scored)) for context, scored in disjoint]
             sums.append(sum(score for score, _ in self._scores(pairs)))
         return sums
 
     def _scores(self, pairs: Sequence[Pair]) -> list[Score]:
-        for one in pairs:
-            self._check_room(one)
+        for pair in pairs:
+            self._check_room(pair)
         if isinstance(self.model, CausalModel):
             return exact(self.model, pairs, self.batch_size)
         model = cast(Denoiser, self.model)
@@ -266,15 +271,15 @@ class StropLM(LM):
         seed, bar = self.settings.of({}, "loglikelihood").seed, _Bar("loglikelihood")
         bar.start(None, len(pairs), 0)
         scores: list[Score] = []
-        for one in pairs:
+        for pair in pairs:
             score: Score = (0.0, True)
-            if one.response:
+            if pair.response:
                 bound = monte_carlo(
-                    model, one, samples=self.mc_num, seed=seed, batch_size=self.batch_size
+                    model, pair, samples=self.mc_num, seed=seed, batch_size=self.batch_size
                 )
-                score = bound, is_greedy(model, one)
+                score = bound, is_greedy(model, pair)
             scores.append(score)
-            bar.advance(1, len(one.response))
+            bar.advance(1, len(pair.response))
         return scores
 
     def _pair(self, context: str, continuation: str) -> Pair:
@@ -283,17 +288,17 @@ class StropLM(LM):
         blanks = len(context) - len(context.rstrip())
         if blanks:
             context, continuation = context[:-blanks], context[-blanks:] + continuation
-        given, whole = self._encode(context), self._encode(context + continuation)
-        fits = whole[: len(given)] == given
-        scored = whole[len(given) :] if fits else self._encode(continuation)
-        return Pair((*self._opening(bos, given), *given), tuple(scored))
+        context_ids, all_ids = self._encode(context), self._encode(context + continuation)
+        fits = all_ids[: len(context_ids)] == context_ids
+        scored = all_ids[len(context_ids) :] if fits else self._encode(continuation)
+        return Pair((*self._opening(bos, context_ids), *context_ids), tuple(scored))
 
-    def _opening(self, bos: Bos, given: Sequence[int]) -> tuple[int, ...]:
-        """What stands before a context, and instead of none."""
+    def _opening(self, bos: Bos, context_ids: Sequence[int]) -> tuple[int, ...]:
+        """The tokens before a context, or in place of an empty one."""
         opening = self._reader.opening if bos == "tokenizer" else ()
         if bos == "always" and self._reader.bos_id is not None:
             opening = (self._reader.bos_id,)
-        if opening or given:
+        if opening or context_ids:
             return opening
         if isinstance(self.model, CausalModel):
             return (self.model.start_id,)
@@ -306,8 +311,8 @@ class StropLM(LM):
             return []
         reader = PromptReader(self.model.vocab_size, self.model.mask_id, None, self.codec)
         rows = PromptSet.of([text])
-        whole = resolve(rows, reader, Template(bos="never", marks=False), 1).prompts[0].given
-        return [int(token) for token in whole if token is not None]
+        token_ids = resolve(rows, reader, Template(bos="never", marks=False), 1).prompts[0].given
+        return [int(token) for token in token_ids if token is not None]
 
     def _check_room(self, pair: Pair) -> None:
         if pair.size > self.model.length:
@@ -361,7 +366,7 @@ def _batch_size(value: int | str | None) -> int | None:
 def _only_text(args: Sequence[Any], task: str) -> None:
     if len(args) > 2:
         raise UserError(
-            "A request comes with more than text.",
+            "A request holds more than text.",
             where=task,
             got=", ".join(map(str, args[2]))
             if isinstance(args[2], Mapping)

@@ -18,7 +18,7 @@ from strop.errors import UserError
 
 Table = NDArray[np.float64]
 MOST = 10_000_000
-"""Entries of a bucket."""
+"""The most entries of a bucket's table."""
 
 
 @dataclass(frozen=True)
@@ -34,13 +34,13 @@ class Bucket:
 
     @property
     def axis(self) -> int:
-        """Of its latent."""
+        """The axis of its latent."""
         return self.scope.index(self.latent)
 
     @property
-    def kept(self) -> tuple[int, ...]:
-        """What its message speaks of."""
-        return tuple(one for one in self.scope if one != self.latent)
+    def message_scope(self) -> tuple[int, ...]:
+        """The latents of its message: all but its own."""
+        return tuple(latent for latent in self.scope if latent != self.latent)
 
 
 class Elimination:
@@ -62,13 +62,13 @@ class Elimination:
             latent = min(left, key=lambda k: (entries[k], k))
             if entries[latent] > MOST:
                 raise UserError(
-                    "The latents hang together too closely to sum over them.",
+                    "The latents depend on each other too closely to sum over them.",
                     got=f"a table of {entries[latent]:,} entries",
                     expected=f"at most {MOST:,}",
                     fix="use scopes that share fewer latents",
                 )
             scope = tuple(sorted(together(latent)))
-            tables = tuple(k for k, one in live.items() if latent in one)
+            tables = tuple(k for k, tables_scope in live.items() if latent in tables_scope)
             shapes = tuple(tuple(sizes[j] if j in live[k] else 1 for j in scope) for k in tables)
             self.home |= dict.fromkeys(tables, len(self.buckets))
             for k in tables:
@@ -84,7 +84,7 @@ class Elimination:
 
     @property
     def entries(self) -> int:
-        """Of the tables of all buckets."""
+        """The number of entries of all buckets' tables."""
         return sum(self._entries)
 
     @property
@@ -104,49 +104,53 @@ class Elimination:
 
     def total(self, tables: Sequence[Table]) -> tuple[Table, list[Table]]:
         """The log of the sum over everything [texts], and per bucket P(its latent | the kept)."""
-        held, conditionals, whole = list(tables), [], self._loose(tables)
+        held, conditionals, log_total = list(tables), [], self._loose(tables)
         for bucket in self.buckets:
             message, conditional = log_sum(self._joint(bucket, held), bucket.axis)
             conditionals.append(conditional)
             held.append(message)
-            if not bucket.kept:
-                whole = whole + message
-        return whole, conditionals
+            if not bucket.message_scope:
+                log_total = log_total + message
+        return log_total, conditionals
 
     def beliefs(self, conditionals: Sequence[Table]) -> list[Table]:
         """The posterior over the scope of every bucket: the way back."""
-        found: list[Table] = list(conditionals)
+        beliefs: list[Table] = list(conditionals)
         for k in reversed(range(len(self.buckets))):
             bucket = self.buckets[k]
-            if bucket.kept:  # the root's conditional is its posterior
-                above = self.marginal(found, self.home[self.given + k], bucket.kept)
-                found[k] = conditionals[k] * np.expand_dims(above, bucket.axis)
-        return found
+            if bucket.message_scope:  # the root's conditional is its posterior
+                above = self.marginal(beliefs, self.home[self.given + k], bucket.message_scope)
+                beliefs[k] = conditionals[k] * np.expand_dims(above, bucket.axis)
+        return beliefs
 
     def marginal(self, beliefs: Sequence[Table], bucket: int, latents: Sequence[int]) -> Table:
         """Of a bucket's belief, over latents that are in its scope, in the grammar's order."""
         scope = self.buckets[bucket].scope
-        return beliefs[bucket].sum(tuple(k for k, one in enumerate(scope) if one not in latents))
+        return beliefs[bucket].sum(
+            tuple(k for k, latent in enumerate(scope) if latent not in latents)
+        )
 
     def holding(self, latents: Sequence[int]) -> int | None:
         """A bucket whose scope has all these latents."""
-        fits = (k for k, one in enumerate(self.buckets) if {*latents} <= {*one.scope})
+        fits = (k for k, candidate in enumerate(self.buckets) if {*latents} <= {*candidate.scope})
         return next(fits, None)
 
     def least(self, costs: Sequence[Table]) -> tuple[Table, dict[int, NDArray[np.intp]]]:
         """The least sum of costs [texts], and a value of every latent that reaches it."""
-        held, choices, whole = list(costs), [], self._loose(costs)
+        held, choices, total = list(costs), [], self._loose(costs)
         for bucket in self.buckets:
             joint = self._joint(bucket, held)
             choices.append(joint.argmin(bucket.axis))
             held.append(joint.min(bucket.axis))
-            if not bucket.kept:
-                whole = whole + held[-1]
+            if not bucket.message_scope:
+                total = total + held[-1]
         best: dict[int, NDArray[np.intp]] = {}
         for bucket, choice in zip(reversed(self.buckets), reversed(choices), strict=True):
-            full = np.broadcast_to(choice, (*choice.shape[:-1], len(whole)))
-            best[bucket.latent] = full[(*(best[j] for j in bucket.kept), np.arange(len(whole)))]
-        return whole, best
+            full = np.broadcast_to(choice, (*choice.shape[:-1], len(total)))
+            best[bucket.latent] = full[
+                (*(best[j] for j in bucket.message_scope), np.arange(len(total)))
+            ]
+        return total, best
 
 
 def log_sum(table: Table, axis: int) -> tuple[Table, Table]:

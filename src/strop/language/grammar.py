@@ -123,7 +123,7 @@ class Grammar:
 
     source: str
     sha256: str
-    """Of the file."""
+    """SHA-256 of the file."""
     length: int
     noise: float
     """Probability of a typo per token."""
@@ -135,7 +135,7 @@ class Grammar:
     mode: tuple[str, ...]
     """The latents whose joint value is the mode of a text."""
     content: bytes = b""
-    """The file."""
+    """The content of the file."""
 
 
 def read_grammar(source: str | PathLike[str]) -> Grammar:
@@ -146,7 +146,10 @@ def read_grammar(source: str | PathLike[str]) -> Grammar:
     elif not path.is_file():
         if path.suffix == "":
             raise unknown_name(
-                "language", str(source), PRESETS, fix="name a file, or a language that ships"
+                "language",
+                str(source),
+                PRESETS,
+                fix="give a file, or the name of a built-in language",
             )
         raise UserError("There is no such grammar.", where=path, fix="check the path")
     with reading(path):
@@ -155,12 +158,12 @@ def read_grammar(source: str | PathLike[str]) -> Grammar:
         document = json.loads(content)
     except ValueError as error:
         raise UserError("The grammar is not JSON.", where=path, got=str(error)[:200]) from None
-    found = _Reader(str(source)).grammar(document, hashlib.sha256(content).hexdigest())
-    return replace(found, content=content)
+    grammar = _Reader(str(source)).grammar(document, hashlib.sha256(content).hexdigest())
+    return replace(grammar, content=content)
 
 
 class _Reader:
-    """Reads one document; every complaint names the place in it."""
+    """Reads one document; every error names the key in it."""
 
     def __init__(self, source: str) -> None:
         self.source = source
@@ -169,20 +172,20 @@ class _Reader:
         self.latents: dict[str, Latent] = {}
         self.order: dict[str, int] = {}
 
-    def bad(self, place: str, what: str, got: Any = None, expected: str | None = None) -> UserError:
-        shown = None if got is None else (got if isinstance(got, str) else repr(got))[:200]
-        return UserError(what, where=f"{self.source}: {place}", got=shown, expected=expected)
+    def bad(self, key: str, what: str, value: Any = None, expected: str | None = None) -> UserError:
+        text = None if value is None else (value if isinstance(value, str) else repr(value))[:200]
+        return UserError(what, where=f"{self.source}: {key}", got=text, expected=expected)
 
-    def as_many(self, place: str, what: str, found: Sequence[Any], n: int, unit: str) -> None:
-        if len(found) != n:
-            raise self.bad(place, what, len(found), f"{n} {unit}")
+    def as_many(self, key: str, what: str, entries: Sequence[Any], n: int, unit: str) -> None:
+        if len(entries) != n:
+            raise self.bad(key, what, len(entries), f"{n} {unit}")
 
     def one_of(
-        self, place: str, what: str, name: Any, known: Iterable[str], got: Any = None
+        self, key: str, what: str, name: Any, names: Iterable[str], value: Any = None
     ) -> None:
-        known = list(known)
-        if name not in known:
-            raise self.bad(place, what, got, f"one of {', '.join(known)}")
+        names = list(names)
+        if name not in names:
+            raise self.bad(key, what, value, f"one of {', '.join(names)}")
 
     def grammar(self, document: Any, sha256: str) -> Grammar:
         from jsonschema import Draft202012Validator
@@ -190,8 +193,8 @@ class _Reader:
 
         error = best_match(Draft202012Validator(SCHEMA).iter_errors(document))
         if error is not None:
-            place = error.json_path.removeprefix("$").removeprefix(".") or "the whole document"
-            raise self.bad(place, "The grammar does not fit the format.", error.message)
+            key = error.json_path.removeprefix("$").removeprefix(".") or "the whole document"
+            raise self.bad(key, "The grammar does not fit the format.", error.message)
         self.ids = self._vocabulary(document["vocabulary"])
         classes = {
             name: self._class(f"classes.{name}", entry)
@@ -210,7 +213,7 @@ class _Reader:
         if start != document["length"]:
             what = "The lengths of the segments do not add up to it."
             raise self.bad("length", what, document["length"], f"{start}")
-        mode = self._known("mode", document.get("mode", ()))
+        mode = self._latent_names("mode", document.get("mode", ()))
         return Grammar(
             source=self.source,
             sha256=sha256,
@@ -227,67 +230,67 @@ class _Reader:
         ids: dict[str, int] = {}
         for k, word in enumerate(words):
             if not isinstance(word, str) or not word:
-                raise self.bad(f"vocabulary[{k}]", "A word is a text that is not empty.", word)
+                raise self.bad(f"vocabulary[{k}]", "A word must be a text that is not empty.", word)
             if word in ids:
-                twice = f"The word stands there twice, first at {ids[word]}."
+                twice = f"The word is listed twice, first at {ids[word]}."
                 raise self.bad(f"vocabulary[{k}]", twice, word)
             ids[word] = k
         return ids
 
-    def _word(self, place: str, word: Any) -> int:
+    def _word(self, key: str, word: Any) -> int:
         if not isinstance(word, str) or word not in self.ids:
-            raise self.bad(place, "The word is not in the vocabulary.", word)
+            raise self.bad(key, "The word is not in the vocabulary.", word)
         return self.ids[word]
 
-    def _law(self, place: str, weights: Any, n: int) -> NDArray[np.float64]:
-        """Weights, normalised."""
+    def _law(self, key: str, weights: Any, n: int) -> NDArray[np.float64]:
+        """A law from weights, normalised."""
         if not isinstance(weights, list) or len(weights) != n:
-            got = len(weights) if isinstance(weights, list) else weights
+            value = len(weights) if isinstance(weights, list) else weights
             raise self.bad(
-                place, "There must be one weight for each.", got, f"a list of {n} numbers"
+                key, "There must be one weight for each.", value, f"a list of {n} numbers"
             )
         for k, weight in enumerate(weights):
             number = isinstance(weight, (int, float)) and not isinstance(weight, bool)
             if not number or not 0 <= weight < float("inf"):
-                raise self.bad(f"{place}[{k}]", "A weight is a number of at least 0.", weight)
+                raise self.bad(f"{key}[{k}]", "A weight must be a number of at least 0.", weight)
         law = np.array(weights, np.float64)
         if not law.sum() > 0:
-            raise self.bad(place, "All weights are zero.", expected="at least one above zero")
+            raise self.bad(key, "All weights are zero.", expected="at least one above zero")
         return law / law.sum()
 
-    def _class(self, place: str, entry: Mapping[str, Any]) -> NDArray[np.float64]:
+    def _class(self, key: str, entry: Mapping[str, Any]) -> NDArray[np.float64]:
         law = np.zeros(len(self.ids))
-        words = [self._word(f"{place}.words[{k}]", word) for k, word in enumerate(entry["words"])]
-        np.add.at(law, words, self._law(f"{place}.weights", entry["weights"], len(words)))
+        words = [self._word(f"{key}.words[{k}]", word) for k, word in enumerate(entry["words"])]
+        np.add.at(law, words, self._law(f"{key}.weights", entry["weights"], len(words)))
         return law
 
-    def _known(self, place: str, names: Iterable[str]) -> list[str]:
+    def _latent_names(self, key: str, names: Iterable[str]) -> list[str]:
         """Names of latents, all of them known."""
         for name in names:
-            self.one_of(place, f"There is no latent called {name!r}.", name, self.order)
+            self.one_of(key, f"There is no latent called {name!r}.", name, self.order)
         return list(names)
 
     def _latent(
-        self, place: str, name: str, entry: Mapping[str, Any], sizes: Mapping[str, int]
+        self, key: str, name: str, entry: Mapping[str, Any], sizes: Mapping[str, int]
     ) -> Latent:
-        values, weights, given = tuple(entry["values"]), entry["weights"], entry.get("given")
-        if given is None:
-            prior = self._law(f"{place}.weights", weights, len(values))
+        values, weights, parent = tuple(entry["values"]), entry["weights"], entry.get("given")
+        if parent is None:
+            prior = self._law(f"{key}.weights", weights, len(values))
         else:
-            self._known(f"{place}.given", [given])
-            what = f"There must be one row for each value of {given!r}."
-            self.as_many(f"{place}.weights", what, weights, sizes[given], "rows")
+            self._latent_names(f"{key}.given", [parent])
+            what = f"There must be one row for each value of {parent!r}."
+            self.as_many(f"{key}.weights", what, weights, sizes[parent], "rows")
             rows = enumerate(weights)
             prior = np.array(
-                [self._law(f"{place}.weights[{k}]", row, len(values)) for k, row in rows]
+                [self._law(f"{key}.weights[{k}]", row, len(values)) for k, row in rows]
             )
         features = {}
         for feature, words in entry.get("features", {}).items():
-            where = f"{place}.features.{feature}"
+            where = f"{key}.features.{feature}"
             what = "There must be one word for each value."
             self.as_many(where, what, words, len(values), "words")
             features[feature] = tuple(self._word(f"{where}[{k}]", w) for k, w in enumerate(words))
-        return Latent(name, values, None if given is None else self.order[given], prior, features)
+        return Latent(name, values, None if parent is None else self.order[parent], prior, features)
 
     def _no_circle(self) -> None:
         latents = list(self.latents.values())
@@ -301,15 +304,15 @@ class _Reader:
                     )
                 seen.add(above.name)
 
-    def _segment(self, place: str, entry: Mapping[str, Any], start: int) -> Segment:
-        names = self._known(f"{place}.scope", entry["scope"])
+    def _segment(self, key: str, entry: Mapping[str, Any], start: int) -> Segment:
+        names = self._latent_names(f"{key}.scope", entry["scope"])
         scope = tuple(sorted(self.order[name] for name in names))
         latents = [list(self.latents.values())[k] for k in scope]
         sizes = [len(latent.values) for latent in latents]
         variants, shares = [], []
         for k, variant in enumerate(entry["variants"]):
-            where = f"{place}.variants[{k}]"
-            what = "A variant is as long as its segment."
+            where = f"{key}.variants[{k}]"
+            what = "A variant must be as long as its segment."
             self.as_many(f"{where}.tokens", what, variant["tokens"], entry["length"], "tokens")
             tokens = enumerate(variant["tokens"])
             variants.append(tuple(self._slot(f"{where}.tokens[{i}]", t, names) for i, t in tokens))
@@ -317,46 +320,50 @@ class _Reader:
             shares.append(float(variant["weight"]) * allowed.reshape(sizes))
         share = np.stack(shares)
         if not np.isfinite(share).all():
-            raise self.bad(f"{place}.variants", "A weight is not finite.")
+            raise self.bad(f"{key}.variants", "A weight is not finite.")
         total = share.sum(0)
         for values in product(*map(range, sizes)):
             if not total[values] > 0:
-                said = {one.name: one.values[v] for one, v in zip(latents, values, strict=True)}
-                raise self.bad(f"{place}.variants", "No variant is allowed for these values.", said)
-        name = entry.get("name", place)
+                assignment = {
+                    latent.name: latent.values[v] for latent, v in zip(latents, values, strict=True)
+                }
+                raise self.bad(
+                    f"{key}.variants", "No variant is allowed for these values.", assignment
+                )
+        name = entry.get("name", key)
         return Segment(name, start, entry["length"], scope, tuple(variants), share / total)
 
     def _allowed(
-        self, place: str, when: Mapping[str, Any], latents: Sequence[Latent]
+        self, key: str, when: Mapping[str, Any], latents: Sequence[Latent]
     ) -> NDArray[np.float64]:
         """1 where a variant may be used, over the values of the scope."""
         allowed = np.ones([len(latent.values) for latent in latents])
-        known = [latent.name for latent in latents]
-        for name, said in when.items():
-            where = f"{place}.{name}"
-            self.one_of(where, "The latent is not in the scope.", name, known, name)
-            axis = known.index(name)
+        scope = [latent.name for latent in latents]
+        for name, choice in when.items():
+            where = f"{key}.{name}"
+            self.one_of(where, "The latent is not in the scope.", name, scope, name)
+            axis = scope.index(name)
             values = latents[axis].values
             mask = np.zeros(len(values))
-            for value in [said] if isinstance(said, str) else said:
+            for value in [choice] if isinstance(choice, str) else choice:
                 self.one_of(where, f"{name!r} has no such value.", value, values, value)
                 mask[values.index(value)] = 1
             allowed = np.moveaxis(np.moveaxis(allowed, axis, -1) * mask, -1, axis)
         return allowed
 
-    def _slot(self, place: str, token: str, scope: Sequence[str]) -> Slot:
+    def _slot(self, key: str, token: str, scope: Sequence[str]) -> Slot:
         match = _CLASS.fullmatch(token)
         if match and (match[1] in self.classes or token not in self.ids):
             if match[1] not in self.classes:
-                raise self.bad(place, f"There is no class called {match[1]!r}.", token)
+                raise self.bad(key, f"There is no class called {match[1]!r}.", token)
             return Slot(None, (self.classes[match[1]],))
         match = _FEATURE.fullmatch(token)
         if match and (match[1] in self.latents or token not in self.ids):
             name, feature = match.groups()
             what = "The latent is not in the scope of the segment."
-            self.one_of(place, what, name, scope, token)
+            self.one_of(key, what, name, scope, token)
             latent = self.latents[name]
             what = f"The latent {name!r} has no such feature."
-            self.one_of(place, what, feature, latent.features, token)
+            self.one_of(key, what, feature, latent.features, token)
             return Slot(self.order[name], latent.features[feature])
-        return Slot(None, (self._word(place, token),))
+        return Slot(None, (self._word(key, token),))

@@ -46,12 +46,12 @@ class Language:
         self._ids = {word: k for k, word in enumerate(grammar.vocabulary)}
         self._parts = _Parts(grammar)
         pairs = [(latent.given, k) for k, latent in enumerate(grammar.latents)]
-        own = [tuple(sorted(j for j in pair if j is not None)) for pair in pairs]
-        self._scopes = [*own, *(segment.scope for segment in grammar.segments)]
+        latent_scopes = [tuple(sorted(j for j in pair if j is not None)) for pair in pairs]
+        self._scopes = [*latent_scopes, *(segment.scope for segment in grammar.segments)]
         self.elimination = Elimination(self.sizes, self._scopes)
         with np.errstate(divide="ignore"):
-            priors = [_in_order(k, one)[..., None] for k, one in enumerate(grammar.latents)]
-            self._priors = [np.log(one) for one in priors]
+            priors = [_in_order(k, latent)[..., None] for k, latent in enumerate(grammar.latents)]
+            self._priors = [np.log(prior) for prior in priors]
             self._shares = [np.log(segment.share)[..., None] for segment in grammar.segments]
 
     @classmethod
@@ -75,7 +75,7 @@ class Language:
 
     def encode(self, text: str) -> Ids:
         """A text's tokens; `[MASK]` is the mask."""
-        found: list[int] = []
+        token_ids: list[int] = []
         for chunk in text.replace(MASK, f" {MASK} ").split():
             ends: list[str] = []
             while chunk not in self._ids and chunk != MASK and chunk[-1:] in (",", "."):
@@ -89,15 +89,15 @@ class Language:
                         got=repr(word),
                         expected=f"one of its {self.mask_id:,} words, or {MASK}",
                     )
-                found.append(self._ids.get(word, self.mask_id))
-        if len(found) > self.length:
+                token_ids.append(self._ids.get(word, self.mask_id))
+        if len(token_ids) > self.length:
             raise UserError(
                 "The text is longer than the language's texts.",
                 where=self.grammar.source,
-                got=f"{len(found)} tokens",
+                got=f"{len(token_ids)} tokens",
                 expected=f"at most {self.length}",
             )
-        return np.array(found, np.int64)
+        return np.array(token_ids, np.int64)
 
     def decode(self, ids: ArrayLike) -> str:
         """Words with spaces between them, none before a comma or a full stop."""
@@ -111,8 +111,8 @@ class Language:
 
         def value(k: int) -> NDArray[np.intp]:
             if k not in values:
-                prior, given = grammar.latents[k].prior, grammar.latents[k].given
-                law = prior[None] if given is None else prior[value(given)]
+                prior, parent = grammar.latents[k].prior, grammar.latents[k].given
+                law = prior[None] if parent is None else prior[value(parent)]
                 law = np.broadcast_to(law, (n, law.shape[1]))
                 values[k] = _pick(law, stream.uniform(rows, 0, k, 0))
             return values[k]
@@ -124,17 +124,17 @@ class Language:
             share = np.broadcast_to(share.T.reshape(-1, count), (n, count))
             wording = _pick(share, stream.uniform(rows, 1, s, 0))
             for w, variant in enumerate(segment.variants):
-                here = np.flatnonzero(wording == w)
+                where = np.flatnonzero(wording == w)
                 for i, slot in enumerate(variant, segment.start):
-                    which = 0 if slot.latent is None else value(slot.latent)[here]
-                    laws[here, i] = np.array(slot.laws)[which]
+                    which = 0 if slot.latent is None else value(slot.latent)[where]
+                    laws[where, i] = np.array(slot.laws)[which]
         high, low, third, fourth = stream.words(rows[:, None], 2, np.arange(self.length), 0)
         choice, typo = unit53(high, low), unit53(third, fourth) < grammar.noise
         ids = laws
         for c, law in enumerate(grammar.classes.values()):
-            here = np.nonzero(laws == self.mask_id + c)
+            where = np.nonzero(laws == self.mask_id + c)
             sums = np.cumsum(law)
-            ids[here] = np.searchsorted(sums, choice[here] * sums[-1], side="right")
+            ids[where] = np.searchsorted(sums, choice[where] * sums[-1], side="right")
         text, position = np.nonzero(typo)
         ids[typo] = (stream.uniform(text, 3, position, 0) * self.mask_id).astype(np.int64)
         return ids
@@ -143,20 +143,20 @@ class Language:
 
     def log_p(self, ids: ArrayLike) -> NDArray[np.float64]:
         """log P(text), in nats; of partly masked ids, of what is visible."""
-        found, single = self._checked(ids)
+        rows, single = self._checked(ids)
         logs = [
-            np.broadcast_to(self.elimination.total(self._factors(some)[0])[0], (len(some),))
-            for some in self._batches(found)
+            np.broadcast_to(self.elimination.total(self._factors(batch)[0])[0], (len(batch),))
+            for batch in self._batches(rows)
         ]
         return _unpacked(np.concatenate(logs), single)
 
     def predictive(self, ids: ArrayLike) -> NDArray[np.float64]:
         """P(token = v | everything visible), [texts, tokens, words]; a visible token is certain."""
-        found, single = self._checked(ids)
-        laws = self._mixed(self.weights(found))
-        text, position = np.nonzero(found != self.mask_id)
+        rows, single = self._checked(ids)
+        laws = self._mixed(self.weights(rows))
+        text, position = np.nonzero(rows != self.mask_id)
         laws[text, position] = 0.0
-        laws[text, position, found[text, position]] = 1.0
+        laws[text, position, rows[text, position]] = 1.0
         return _unpacked(laws, single)
 
     def posterior(
@@ -164,25 +164,25 @@ class Language:
     ) -> NDArray[np.float64]:
         """P(latents | what is visible), one axis per latent; by default those of the mode."""
         names = [latent.name for latent in self.grammar.latents]
-        asked = self.grammar.mode if latents is None else latents
-        for name in asked:
+        chosen = self.grammar.mode if latents is None else latents
+        for name in chosen:
             if name not in names:
                 raise UserError(
                     f"There is no latent called {name!r}.",
                     where=self.grammar.source,
                     expected="one of " + ", ".join(names),
                 )
-        which = [names.index(name) for name in asked]
-        found, single = self._checked(ids)
+        which = [names.index(name) for name in chosen]
+        rows, single = self._checked(ids)
         plan, extra = self.elimination, []
         if plan.holding(which) is None:  # nothing ties them together: a table of ones does
             plan = Elimination(self.sizes, [*self._scopes, which])
             extra = [np.zeros([*(self.sizes[k] for k in sorted(which)), 1])]
         tables = []
-        for some in self._batches(found):
-            beliefs = plan.beliefs(plan.total([*self._factors(some)[0], *extra])[1])
+        for batch in self._batches(rows):
+            beliefs = plan.beliefs(plan.total([*self._factors(batch)[0], *extra])[1])
             table = plan.marginal(beliefs, plan.holding(which) or 0, which)
-            tables.append(np.broadcast_to(table, (*table.shape[:-1], len(some))))
+            tables.append(np.broadcast_to(table, (*table.shape[:-1], len(batch))))
         joint = np.concatenate(tables, axis=-1)
         axes = [sorted(which).index(k) for k in which]
         return _unpacked(joint.transpose(-1, *axes), single)
@@ -200,8 +200,8 @@ class Language:
 
     def violations(self, ids: ArrayLike) -> NDArray[np.int64]:
         """The least number of tokens that must be typos, over all explanations of a text."""
-        found, single = self._checked(ids)
-        counts = [self._least(some, 0.0)[0] for some in self._batches(found)]
+        rows, single = self._checked(ids)
+        counts = [self._least(batch, 0.0)[0] for batch in self._batches(rows)]
         return _unpacked(np.concatenate(counts).astype(np.int64), single)
 
     def explanation(self, ids: ArrayLike) -> tuple[dict[str, str], list[Slot], list[int]]:
@@ -209,31 +209,32 @@ class Language:
 
         The values of the latents, what should stand at every position, and the latent's law there.
         """
-        found, _ = self._checked(ids)
-        _, values, wordings = self._least(found[:1], FIRST)
+        rows, _ = self._checked(ids)
+        _, values, wordings = self._least(rows[:1], FIRST)
         slots: list[Slot] = []
         for segment, wording in zip(self.grammar.segments, wordings, strict=True):
             slots += segment.variants[int(wording[0])]
         laws = [s.laws[0 if s.latent is None else int(values[s.latent][0])] for s in slots]
         named = {
-            one.name: one.values[int(values[k][0])] for k, one in enumerate(self.grammar.latents)
+            latent.name: latent.values[int(values[k][0])]
+            for k, latent in enumerate(self.grammar.latents)
         }
         return named, slots, laws
 
     def typos(self, ids: ArrayLike) -> dict[str, NDArray[np.float64]]:
         """Expected typos of a text by what should have stood there: a word, a class, a latent."""
-        found, single = self._checked(ids)
+        texts, single = self._checked(ids)
         noise, parts = self.grammar.noise / self.mask_id, self._parts
         rows: list[NDArray[np.float64]] = []
-        for some in self._batches(found):
-            shares = self._part_shares(some)
+        for batch in self._batches(texts):
+            shares = self._part_shares(batch)
             chance = np.where(
-                some.T[parts.position] == self.mask_id, 0.0, noise / np.exp(self._scores(some))
+                batch.T[parts.position] == self.mask_id, 0.0, noise / np.exp(self._scores(batch))
             )
             kinds = []
             for latent in range(-1, len(self.sizes)):
-                here = parts.kind == latent
-                expected = (parts.matrix[here].T @ shares[here]) * chance
+                of_kind = parts.kind == latent
+                expected = (parts.matrix[of_kind].T @ shares[of_kind]) * chance
                 kinds += [expected[: parts.words].sum(0)] if latent < 0 else []
                 kinds += [expected[parts.words if latent < 0 else 0 :].sum(0)]
             rows.append(np.stack(kinds))
@@ -254,7 +255,7 @@ class Language:
 
         `alone`: given what is visible in the feature's own sentence.
         """
-        parts = [self._part_shares(some, alone=alone) for some in self._batches(ids)]
+        parts = [self._part_shares(batch, alone=alone) for batch in self._batches(ids)]
         return self._parts.matrix.T @ np.concatenate(parts, axis=1)
 
     @property
@@ -264,9 +265,9 @@ class Language:
 
     def _checked(self, ids: ArrayLike) -> tuple[Ids, bool]:
         """Ids as [texts, length], and whether they were one text's."""
-        found = np.asarray(ids)
-        found = found.astype(np.int64) if found.size == 0 else found
-        rows = np.atleast_2d(found)
+        array = np.asarray(ids)
+        array = array.astype(np.int64) if array.size == 0 else array
+        rows = np.atleast_2d(array)
         good = (
             rows.ndim == 2
             and np.issubdtype(rows.dtype, np.integer)
@@ -276,13 +277,13 @@ class Language:
             raise UserError(
                 "These are not ids of the language.",
                 where=self.grammar.source,
-                got=f"{rows.dtype} of shape {found.shape}",
+                got=f"{rows.dtype} of shape {array.shape}",
                 expected=f"whole numbers from 0 to {self.mask_id}, which is the mask, "
                 f"and at most {self.length} of them",
             )
-        whole = np.full((len(rows), self.length), self.mask_id, np.int64)
-        whole[:, : rows.shape[1]] = rows
-        return whole, found.ndim == 1
+        padded = np.full((len(rows), self.length), self.mask_id, np.int64)
+        padded[:, : rows.shape[1]] = rows
+        return padded, array.ndim == 1
 
     def _batches(self, ids: Ids) -> Iterator[Ids]:
         step = max(1, AT_ONCE // max(self._parts.entries, self.elimination.entries))
@@ -293,13 +294,13 @@ class Language:
         """log P(token | law) of every feature, [features, texts]; 0 where it is masked."""
         noise, parts = self.grammar.noise, self._parts
         seen = ids.T[parts.position]
-        words, rest = seen[: parts.words], seen[parts.words :]
+        seen_words, seen_classes = seen[: parts.words], seen[parts.words :]
         hit, miss = np.log(1 - noise + noise / self.mask_id), np.log(noise / self.mask_id)
         scores = np.empty(seen.shape)
-        scores[: parts.words] = np.where(words == parts.law[: parts.words, None], hit, miss)
-        scores[: parts.words][words == self.mask_id] = 0.0
+        scores[: parts.words] = np.where(seen_words == parts.law[: parts.words, None], hit, miss)
+        scores[: parts.words][seen_words == self.mask_id] = 0.0
         scores[parts.words :] = self._class_scores[
-            parts.law[parts.words :, None] - self.mask_id, rest
+            parts.law[parts.words :, None] - self.mask_id, seen_classes
         ]
         return scores
 
@@ -366,8 +367,8 @@ class Language:
         rows, columns, values = [], [], []
         for f, (position, law) in enumerate(zip(parts.position, parts.law, strict=True)):
             words = np.flatnonzero(self.possible(law))
-            own = law < self.mask_id
-            chance = np.ones(1) if own else self._class_laws[law - self.mask_id][words]
+            is_word = law < self.mask_id
+            chance = np.ones(1) if is_word else self._class_laws[law - self.mask_id][words]
             rows.append(position * self.mask_id + words)
             columns.append(np.full(len(words), f))
             values.append(chance)
@@ -393,7 +394,10 @@ class Language:
         wrong[seen == self.mask_id] = 0.0
         scores = violation * wrong - self._scores(ids) if violation else wrong
         logs = [*self._priors, *self._shares]
-        charge = [-one if violation else np.where(np.isneginf(one), np.inf, 0.0) for one in logs]
+        charge = [
+            -log_prior if violation else np.where(np.isneginf(log_prior), np.inf, 0.0)
+            for log_prior in logs
+        ]
         tables = self._parts.tables(parts.matrix @ scores)
         for table, extra in zip(tables, charge[len(self._priors) :], strict=True):
             table += extra
@@ -431,39 +435,41 @@ class _Parts:
                 for i, slot in enumerate(variant, segment.start):
                     first = start[slot.latent] + w * len(slot.laws)
                     entries += [(first + v, i, law) for v, law in enumerate(slot.laws)]
-        found = sorted({(law >= size, position, law) for _, position, law in entries})
-        where = {(position, law): f for f, (_, position, law) in enumerate(found)}
+        features = sorted({(law >= size, position, law) for _, position, law in entries})
+        where = {(position, law): f for f, (_, position, law) in enumerate(features)}
         self.kind = np.array(kinds)
         """The latent of each part; -1: none, the wording itself."""
-        self.position, self.law = (np.array([one[k] for one in found], np.intp) for k in (1, 2))
-        self.words = sum(not one[0] for one in found)
+        self.position, self.law = (
+            np.array([feature[k] for feature in features], np.intp) for k in (1, 2)
+        )
+        self.words = sum(not feature[0] for feature in features)
         """Features before this one are words, the others classes."""
-        ones = [part for part, _, _ in entries], [where[one[1:]] for one in entries]
-        shape = (len(kinds), len(found))
-        self.matrix = sparse.csr_matrix((np.ones(len(entries)), ones), shape)
+        cells = [part for part, _, _ in entries], [where[feature[1:]] for feature in entries]
+        shape = (len(kinds), len(features))
+        self.matrix = sparse.csr_matrix((np.ones(len(entries)), cells), shape)
         self.entries = sum(segment.share.size for segment in grammar.segments)
 
     def tables(self, scores: NDArray[np.float64]) -> list[Table]:
         """Scores of parts [parts, texts] as one table per segment, [wordings, values..., texts]."""
-        found = []
+        tables = []
         for blocks in self.blocks:
             table = np.zeros(())
             for first, last, shape in blocks:
                 table = table + scores[first:last].reshape(*shape, scores.shape[1])
-            found.append(table)
-        return found
+            tables.append(table)
+        return tables
 
     def shares(self, segment: int, joint: Table) -> list[NDArray[np.float64]]:
         """The way back: a segment's table summed to each of its parts."""
-        found = []
+        shares = []
         for first, last, shape in self.blocks[segment]:
             others = tuple(k for k, n in enumerate(shape) if k and n == 1)
-            found.append(joint.sum(others).reshape(last - first, joint.shape[-1]))
-        return found
+            shares.append(joint.sum(others).reshape(last - first, joint.shape[-1]))
+        return shares
 
 
 def joined(words: Sequence[str]) -> str:
-    """Words as a text."""
+    """The text of some words."""
     return re.sub(r" (?=[,.]( |$))", "", " ".join(words))
 
 

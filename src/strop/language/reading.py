@@ -1,10 +1,9 @@
 """What can be said of texts of a language: the functions behind `strop language`.
 
-How far a parallel sampler's law is from the language's: bounds by paths, exact denoiser.
-
-In every round of a grid of M equal ones a sampler draws the tokens that it reveals independently,
-from predictive laws at temperature tau. Given a path S (the round of every position) its law of
-texts is a product Q^S, and its output law pi is the mean of Q^S over paths. So for exact texts X
+`path_bounds` bounds how far a parallel sampler with the exact denoiser is from the language. In
+every round of a grid of M equal ones a sampler draws the tokens that it reveals independently, from
+predictive laws at temperature tau. Given a path S (the round of every position) its law of texts is
+a product Q^S, and its output law pi is the mean of Q^S over paths. So for exact texts X
 
     KL(P || pi) <= E log P(X) - E log (1/m) sum over m paths of Q^S(X)
 
@@ -45,7 +44,7 @@ class WrongToken:
     """A token that must be a typo."""
 
     position: int
-    """From 1."""
+    """The position in the text, from 1."""
     sentence: str
     stands: str
     should: str
@@ -111,11 +110,14 @@ def remember(language: Language) -> None:
     _seen[language.grammar.sha256] = language
 
 
-def known_language(sha256: str, kept: Path | None = None) -> Language | None:
+def known_language(sha256: str, kept_file: Path | None = None) -> Language | None:
     """The language with this hash of its grammar: it ships, was loaded, or was kept in a run."""
     if sha256 in _seen:
         return _seen[sha256]
-    for source in (*PRESETS, *([] if kept is None or not kept.is_file() else [kept])):
+    for source in (
+        *PRESETS,
+        *([] if kept_file is None or not kept_file.is_file() else [kept_file]),
+    ):
         grammar = read_grammar(source)
         if grammar.sha256 == sha256:
             remember(Language(grammar))
@@ -129,7 +131,8 @@ def tokenizer(language: Language) -> dict[str, Any]:
     words = {word: k for k, word in enumerate([*language.vocabulary, END, PROMPT])}
     flags = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
     added = [
-        {"id": words[one], "content": one, "special": one == END, **flags} for one in (END, PROMPT)
+        {"id": words[token], "content": token, "special": token == END, **flags}
+        for token in (END, PROMPT)
     ]
     split = {
         "type": "Split",
@@ -156,16 +159,16 @@ def tokenizer(language: Language) -> dict[str, Any]:
 
 def draw(n: int = 4, *, language: Source = "even", seed: int = 0) -> list[str]:
     """`n` texts, exactly by the law of the language."""
-    found = language_of(language)
-    return [found.decode(row) for row in found.draw(n, seed)]
+    model = language_of(language)
+    return [model.decode(row) for row in model.draw(n, seed)]
 
 
 def encoded(texts: Sequence[str], language: Language) -> NDArray[np.int64]:
-    """Ids of texts, [texts, tokens]; whoever is no text of the language is named."""
+    """Ids of texts, [texts, tokens]; an error names a text that is not one of the language."""
     rows = np.full((len(texts), language.length), language.mask_id, np.int64)
     for k, text in enumerate(texts):
         # Of a network's rows the text is what stands between ends.
-        text = next((one for one in text.split(END) if one.strip()), "") if END in text else text
+        text = next((part for part in text.split(END) if part.strip()), "") if END in text else text
         try:
             ids = language.encode(text)
         except UserError as error:
@@ -179,26 +182,26 @@ def score(
     texts: Sequence[str], *, language: Source = "even", entropy: Interval | None = None
 ) -> TextTruth:
     """What is true of texts; `entropy` is the language's, if it is known."""
-    found = language_of(language)
-    return truth(encoded(texts, found), found, entropy)
+    model = language_of(language)
+    return truth(encoded(texts, model), model, entropy)
 
 
 def truth(ids: NDArray[np.int64], language: Language, entropy: Interval | None = None) -> TextTruth:
-    """The same of ids."""
+    """What is true of texts, given their ids."""
     if len(ids) < 2:
-        raise UserError("One text is no sample.", got=f"{len(ids)} texts", expected="at least 2")
+        raise UserError("One text is not a sample.", got=f"{len(ids)} texts", expected="at least 2")
     entropy = language.entropy(DRAWS) if entropy is None else entropy
     violations, surprise = language.violations(ids), normal(-language.log_p(ids))
     n, law = len(ids), language.posterior([]).reshape(-1)
     modes = language.posterior(ids).reshape(n, -1).argmax(1)
     seen = np.bincount(modes, minlength=len(law)) / n
     valid = np.bincount(modes[violations == 0], minlength=len(law)) / n
-    here = seen > 0
-    correction = (here.sum() - 1) / (2 * n)
-    spread = float(-(seen[here] * np.log(seen[here])).sum() + correction)
-    far = float((seen[here] * np.log(seen[here] / law[here])).sum() - correction)
-    logs = np.log(seen[here])
-    varies = max(float((seen[here] * logs**2).sum() - (seen[here] * logs).sum() ** 2), 0.0)
+    present = seen > 0
+    correction = (present.sum() - 1) / (2 * n)
+    spread = float(-(seen[present] * np.log(seen[present])).sum() + correction)
+    far = float((seen[present] * np.log(seen[present] / law[present])).sum() - correction)
+    logs = np.log(seen[present])
+    varies = max(float((seen[present] * logs**2).sum() - (seen[present] * logs).sum() ** 2), 0.0)
     gap, half = surprise.value - entropy.value, float(np.hypot(surprise.half, entropy.half))
     positive = law[law > 0]
     return TextTruth(
@@ -212,58 +215,58 @@ def truth(ids: NDArray[np.int64], language: Language, entropy: Interval | None =
         effective_modes=float(np.exp(spread)),
         true_modes=float(np.exp(-(positive * np.log(positive)).sum())),
         mode_distance=far,
-        coverage=float(law[here].sum()),
+        coverage=float(law[present].sum()),
         overlap=float(np.minimum(law, valid).sum()),
     )
 
 
 def explain(text: str, *, language: Source = "even") -> Explanation:
     """What is wrong in a text, and what should have stood there."""
-    found = language_of(language)
-    ids = found.encode(text)
-    values, slots, laws = found.explanation(ids)
-    sentences = [one.name for one in found.grammar.segments for _ in range(one.length)]
-    classes, names = list(found.grammar.classes), [one.name for one in found.grammar.latents]
-    words = [*found.vocabulary, "[MASK]"]
-    shown, wrong = [words[k] for k in ids], []
+    model = language_of(language)
+    ids = model.encode(text)
+    values, slots, laws = model.explanation(ids)
+    sentences = [segment.name for segment in model.grammar.segments for _ in range(segment.length)]
+    classes, names = list(model.grammar.classes), [latent.name for latent in model.grammar.latents]
+    words = [*model.vocabulary, "[MASK]"]
+    tokens, wrong = [words[k] for k in ids], []
     for i, (token, slot, law) in enumerate(zip(ids, slots, laws, strict=False)):
-        if token == found.mask_id or found.possible(law)[token]:
+        if token == model.mask_id or model.possible(law)[token]:
             continue
-        if law < found.mask_id:
-            should, because = found.vocabulary[law], "the wording"
+        if law < model.mask_id:
+            should, because = model.vocabulary[law], "the wording"
             if slot.latent is not None:
                 because = f"{names[slot.latent]} is {values[names[slot.latent]]}"
         else:
-            name = classes[law - found.mask_id]
-            likely = np.argsort(-found.grammar.classes[name], kind="stable")[:SHOWN]
-            should, because = f"<{name}>", ", ".join(found.vocabulary[k] for k in likely) + ", ..."
-        wrong.append(WrongToken(i + 1, sentences[i], shown[i], should, because))
-        shown[i] = f"[{shown[i]} -> {should}]"
-    return Explanation(joined(shown), values, wrong, float(found.log_p(ids)))
+            name = classes[law - model.mask_id]
+            likely = np.argsort(-model.grammar.classes[name], kind="stable")[:SHOWN]
+            should, because = f"<{name}>", ", ".join(model.vocabulary[k] for k in likely) + ", ..."
+        wrong.append(WrongToken(i + 1, sentences[i], tokens[i], should, because))
+        tokens[i] = f"[{tokens[i]} -> {should}]"
+    return Explanation(joined(tokens), values, wrong, float(model.log_p(ids)))
 
 
 def check(grammar: Source) -> dict[str, Any]:
     """What a grammar amounts to; `error` is how far two ways to its predictive laws differ."""
-    found = language_of(grammar)
-    one = found.grammar
-    entropy = found.entropy(DRAWS // 4)
-    law = found.posterior([])
+    language = language_of(grammar)
+    content = language.grammar
+    entropy = language.entropy(DRAWS // 4)
+    law = language.posterior([])
     positive = law[law > 0]
     return {
-        "length": found.length,
-        "words": found.mask_id,
-        "noise": one.noise,
-        "classes": len(one.classes),
-        "latents": {latent.name: len(latent.values) for latent in one.latents},
-        "segments": len(one.segments),
-        "variants": sum(len(segment.variants) for segment in one.segments),
-        "combinations": prod(found.sizes),
-        "largest_table": found.elimination.largest,
-        "mode": list(one.mode),
+        "length": language.length,
+        "words": language.mask_id,
+        "noise": content.noise,
+        "classes": len(content.classes),
+        "latents": {latent.name: len(latent.values) for latent in content.latents},
+        "segments": len(content.segments),
+        "variants": sum(len(segment.variants) for segment in content.segments),
+        "combinations": prod(language.sizes),
+        "largest_table": language.elimination.largest,
+        "mode": list(content.mode),
         "effective_modes": float(np.exp(-(positive * np.log(positive)).sum())),
         "entropy": entropy,
-        "error": _ratio_error(found),
-        "sha256": one.sha256,
+        "error": _ratio_error(language),
+        "sha256": content.sha256,
     }
 
 
@@ -321,8 +324,8 @@ def path_bounds(
     # The law of the grid: every position is revealed in any of the rounds alike.
     rounds = rng.integers(steps, size=(texts, most, language.length))
     logs = np.zeros((texts, most))
-    for one in range(most):
-        logs[:, one] = log_along(language, ids, rounds[:, one], 1 / temperature)
+    for path in range(most):
+        logs[:, path] = log_along(language, ids, rounds[:, path], 1 / temperature)
     return [
         PathBound(steps, temperature, m, normal(true - _mean_of(logs, m))) for m in sorted(paths)
     ]
@@ -330,20 +333,20 @@ def path_bounds(
 
 def log_along(language: Language, ids: Ids, rounds: NDArray[np.int64], power: float) -> NDArray:
     """log Q^S of every text along its path [texts]."""
-    found = np.zeros(len(ids))
+    totals = np.zeros(len(ids))
     chunk = max(1, ENTRIES // (language.length * language.mask_id))
     for first in range(0, len(ids), chunk):
-        here = slice(first, first + chunk)
-        for number in np.unique(rounds[here]):
-            hidden = np.where(rounds[here] >= number, language.mask_id, ids[here])
-            text, position = np.nonzero(rounds[here] == number)
+        chunk_rows = slice(first, first + chunk)
+        for number in np.unique(rounds[chunk_rows]):
+            hidden = np.where(rounds[chunk_rows] >= number, language.mask_id, ids[chunk_rows])
+            text, position = np.nonzero(rounds[chunk_rows] == number)
             laws = power * np.log(language.predictive(hidden)[text, position])
             high = laws.max(axis=1)
-            whole = high + np.log(np.exp(laws - high[:, None]).sum(axis=1))
-            token = ids[here][text, position]
-            scores = laws[np.arange(len(laws)), token] - whole
-            found[here] += np.bincount(text, scores, minlength=len(hidden))
-    return found
+            normaliser = high + np.log(np.exp(laws - high[:, None]).sum(axis=1))
+            token = ids[chunk_rows][text, position]
+            scores = laws[np.arange(len(laws)), token] - normaliser
+            totals[chunk_rows] += np.bincount(text, scores, minlength=len(hidden))
+    return totals
 
 
 def _mean_of(logs: NDArray, m: int) -> NDArray:

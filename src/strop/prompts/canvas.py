@@ -31,7 +31,7 @@ class Codec(Protocol):
 
 @dataclass(frozen=True)
 class PromptReader:
-    """What must be known of a model to lay prompts before it."""
+    """What prompts need to know about a model."""
 
     vocab_size: int
     mask_id: int | None = None
@@ -93,8 +93,8 @@ class Canvases:
     @cached_property
     def spec(self) -> PromptSpec:
         """Their identity: nothing but the ids, the open positions and the order."""
-        content = json.dumps([one.given for one in self.prompts], separators=(",", ":"))
-        prefix = all(one.is_prefix for one in self.prompts)
+        content = json.dumps([canvas.given for canvas in self.prompts], separators=(",", ":"))
+        prefix = all(canvas.is_prefix for canvas in self.prompts)
         return PromptSpec(
             sha256=hashlib.sha256(content.encode()).hexdigest(),
             count=len(self.prompts),
@@ -104,12 +104,12 @@ class Canvases:
     @property
     def length(self) -> int:
         """The most open positions that one of them has."""
-        return max(len(one.open) for one in self.prompts)
+        return max(len(canvas.open) for canvas in self.prompts)
 
     @property
     def positions(self) -> int:
         """The most positions, given and open, that one of them has."""
-        return max(len(one.given) for one in self.prompts)
+        return max(len(canvas.given) for canvas in self.prompts)
 
     def prompt_of(self, output: int) -> Canvas:
         """What output number i answers: prompt i mod P, however many outputs there are."""
@@ -134,17 +134,17 @@ def resolve(
     if length is not None:
         length = whole_number("length", length, 1, MOST_LENGTH + 1)
     template = Template() if template is None else template
-    made = [_canvas(one, reader, template, length) for one in prompts.prompts]
-    if length is not None and made and all(gaps for _, gaps in made):
+    counted = [_canvas(prompt, reader, template, length) for prompt in prompts.prompts]
+    if length is not None and counted and all(gaps for _, gaps in counted):
         raise UserError(
-            "Every prompt has gaps, and a length for a response after it was given too.",
-            where=prompts.prompts[0].place,
-            got=f"{made[0][1]} open positions in the prompt, and `length` {length}",
+            "Every prompt has gaps, but a length for a response after it is given too.",
+            where=prompts.prompts[0].where,
+            got=f"{counted[0][1]} open positions in the prompt, and `length` {length}",
             expected="one of the two; `length` is for prompts without gaps",
             fix="leave `length` out, or write \\[[...]] for a mark that belongs to the text (null "
             "in ids is always a gap)",
         )
-    return Canvases(tuple(canvas for canvas, _ in made))
+    return Canvases(tuple(canvas for canvas, _ in counted))
 
 
 def _canvas(
@@ -154,37 +154,37 @@ def _canvas(
     if prompt.text is None:
         if template.name != "plain":
             raise UserError(
-                f"The template {template.name!r} is written around texts, and the row has ids.",
-                where=prompt.place,
+                f"The template {template.name!r} needs a text, but the row has ids.",
+                where=prompt.where,
                 expected="a row with a text",
                 fix="use the plain template, which leaves ids as they are",
             )
-        given = list(prompt.ids or ())
-        gaps, positions, pieces = given.count(None), len(given), ()
+        tokens = list(prompt.ids or ())
+        gaps, positions, pieces = tokens.count(None), len(tokens), ()
     else:
-        pieces = template.pieces(prompt.text, prompt.place)
+        pieces = template.pieces(prompt.text, prompt.where)
         gaps = positions = sum(piece for piece in pieces if isinstance(piece, int))
-        given = []
+        tokens = []
     if not gaps and length is None:
         raise UserError(
             "The prompt leaves nothing to generate.",
-            where=prompt.place,
+            where=prompt.where,
             expected="gaps such as [[12]] in every prompt, or a length",
-            fix="say `length`, the number of tokens after each prompt",
+            fix="give `length`, the number of tokens after each prompt",
         )
     # Before the positions are made: a gap may be larger than any model.
-    _check_room(positions, f"{positions} positions, {gaps} of them open", reader, prompt.place)
+    _check_room(positions, f"{positions} positions, {gaps} of them open", reader, prompt.where)
     if prompt.text is not None:
-        given = list(_opening(reader, template))
+        tokens = list(_opening(reader, template))
         for piece in pieces:
             gap = isinstance(piece, int)
-            given += [None] * piece if gap else _ids(piece, reader, prompt.place)
-    _check_tokens(given, reader, prompt.place)
-    whole = tuple(given) if gaps else (*given, *[None] * (length or 0))
-    empty = whole.count(None)
-    got = f"{len(whole) - empty} given + {empty} open positions"
-    _check_room(len(whole), got, reader, prompt.place)
-    return Canvas(prompt.id, whole, prompt.reference), gaps
+            tokens += [None] * piece if gap else _ids(piece, reader, prompt.where)
+    _check_tokens(tokens, reader, prompt.where)
+    canvas = tuple(tokens) if gaps else (*tokens, *[None] * (length or 0))
+    empty = canvas.count(None)
+    counts = f"{len(canvas) - empty} given + {empty} open positions"
+    _check_room(len(canvas), counts, reader, prompt.where)
+    return Canvas(prompt.id, canvas, prompt.reference), gaps
 
 
 def _opening(reader: PromptReader, template: Template) -> tuple[int, ...]:
@@ -203,25 +203,25 @@ def _opening(reader: PromptReader, template: Template) -> tuple[int, ...]:
     return (reader.bos_id,)
 
 
-def _ids(text: str, reader: PromptReader, place: str) -> list[int]:
+def _ids(text: str, reader: PromptReader, where: str) -> list[int]:
     if reader.codec is None:
         raise UserError(
             "The model has no tokenizer, and the prompt is a text.",
-            where=place,
+            where=where,
             expected='{"ids": [...]}',
             fix="give token ids, or put the model's tokenizer beside its weights",
         )
     try:
         ids = reader.codec.encode(text)
     except UserError as error:  # it does not know which row this is
-        raise error.at(place) from error
+        raise error.at(where) from error
     again = reader.codec.decode(ids)
     if _letters(again) != _letters(text):
         shorter = min(len(text), len(again))
         at = next((i for i in range(shorter) if text[i] != again[i]), shorter)
         raise UserError(
             "The tokenizer cannot write this prompt: it loses part of the text.",
-            where=place,
+            where=where,
             got=f"{text[at : at + 30]!r} comes back as {again[at : at + 30]!r}",
             fix="leave out what the model's vocabulary does not have, or give token ids",
         )
@@ -234,32 +234,32 @@ def _letters(text: str) -> str:
     return "".join(c for c in folded if unicodedata.category(c) not in ("Mn", "Cc", "Cf", "Zs"))
 
 
-def _check_tokens(given: Sequence[int | None], reader: PromptReader, place: str) -> None:
-    for position, token in enumerate(given):
+def _check_tokens(tokens: Sequence[int | None], reader: PromptReader, where: str) -> None:
+    for position, token in enumerate(tokens):
         if token is not None and not 0 <= token < reader.vocab_size:
             raise UserError(
                 "The prompt holds a token that the model does not have.",
-                where=place,
+                where=where,
                 got=f"id {token} at position {position}",
                 expected=f"ids from 0 to {reader.vocab_size - 1}",
             )
         if token is not None and token == reader.mask_id:
             raise UserError(
                 "The prompt gives the mask as a token.",
-                where=place,
+                where=where,
                 got=f"id {token} at position {position}",
-                expected="tokens that stand; the model fills its mask",
+                expected="other tokens; masks are for the model to fill",
                 fix="write [[1]] in a text, or null in ids, for a position to be filled in",
             )
 
 
-def _check_room(positions: int, got: str, reader: PromptReader, place: str) -> None:
+def _check_room(positions: int, counts: str, reader: PromptReader, where: str) -> None:
     most = MOST_LENGTH if reader.room is None else reader.room
     if positions > most:
         raise UserError(
             "The prompt and its response do not fit into the model's length.",
-            where=place,
-            got=got,
+            where=where,
+            got=counts,
             expected=f"at most {most} positions",
             fix="shorten the prompt, its gaps, or `length`",
         )

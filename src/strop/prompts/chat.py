@@ -63,7 +63,9 @@ class ChatTemplate:
         text = content.get(KEY)
         if isinstance(text, list):  # of several named ones, that for conversations without tools
             named = {
-                one.get("name"): one.get("template") for one in text if isinstance(one, Mapping)
+                entry.get("name"): entry.get("template")
+                for entry in text
+                if isinstance(entry, Mapping)
             }
             text = named.get("default")
         if not isinstance(text, str):
@@ -90,10 +92,10 @@ class ChatTemplate:
         Without `open_answer` the last message is an answer's own beginning: it is left open.
         """
         # Off, in a template that has the switch.
-        given = {**({THINKING: False} if THINKING in self.source else {}), **(variables or {})}
-        if open_answer and not given.get(THINKING):
-            self._check_thought(given)
-        text = self._run(messages, given, open_answer)
+        values = {**({THINKING: False} if THINKING in self.source else {}), **(variables or {})}
+        if open_answer and not values.get(THINKING):
+            self._check_thought(values)
+        text = self._run(messages, values, open_answer)
         for message in messages:
             if message["role"] == "user" and not _holds(text, message["content"]):
                 raise self._dropped(message["content"], text)
@@ -109,12 +111,12 @@ class ChatTemplate:
         """
         probe = self._run([{"role": "user", "content": _PROBE}], variables, True)
         tail = probe.rpartition(_PROBE)[2]
-        if (found := _THOUGHT.search(tail)) is None:
+        if (thought := _THOUGHT.search(tail)) is None:
             return
         raise UserError(
             "The chat template begins the answer with a thinking block.",
             where=self.where,
-            got=repr(tail[found.start() :])[:120],
+            got=repr(tail[thought.start() :])[:120],
             expected="no thinking block, or an empty one",
             fix="use the model's template that answers at once, or write the conversation into "
             "the prompts and leave the template out",
@@ -124,7 +126,10 @@ class ChatTemplate:
         self, messages: Sequence[Mapping[str, str]], variables: Mapping[str, Any], answer: bool
     ) -> str:
         names = {"tools": None, "documents": None, **dict(self.tokens), **variables}
-        names |= {"messages": [dict(one) for one in messages], "add_generation_prompt": answer}
+        names |= {
+            "messages": [dict(message) for message in messages],
+            "add_generation_prompt": answer,
+        }
         try:
             return _RENDERER.render(self.source, names)
         except _Failed as error:
@@ -132,7 +137,7 @@ class ChatTemplate:
                 "The chat template fails.",
                 where=self.where,
                 got=str(error),
-                expected="a template for one message of the user, which asks for no date",
+                expected="a template for one message of the user, which does not use the date",
                 fix="write the conversation into the prompts and leave the template out",
             ) from None
 
@@ -171,7 +176,7 @@ class _Renderer:
         with self._lock:
             child = self._running()
             try:
-                answer = _asked(child, request)
+                answer = _exchange(child, request)
             except BaseException:  # an interrupt too: half an answer must not be read as the next
                 self._end()
                 raise
@@ -183,10 +188,10 @@ class _Renderer:
         if self._owner != os.getpid():  # a fork has its parent's pipes, which are not its own
             self._child = None
         if self._child is None or self._child.poll() is not None:
-            told = json.dumps([sys.path, MEMORY, SECONDS, CHARACTERS])
+            limits = json.dumps([sys.path, MEMORY, SECONDS, CHARACTERS])
             program = str(Path(__file__).with_name("chat_child.py"))
             self._child = subprocess.Popen(
-                [sys.executable, "-I", "-S", program, told],
+                [sys.executable, "-I", "-S", program, limits],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.DEVNULL,
@@ -208,7 +213,7 @@ class _Renderer:
         self._child = None
 
 
-def _asked(child: subprocess.Popen[bytes], request: bytes) -> dict[str, str]:
+def _exchange(child: subprocess.Popen[bytes], request: bytes) -> dict[str, str]:
     """The answer to one request, or why there is none."""
     assert child.stdin is not None
     assert child.stdout is not None
@@ -223,7 +228,7 @@ def _asked(child: subprocess.Popen[bytes], request: bytes) -> dict[str, str]:
                     raise _Failed(f"it does not end within {SECONDS:g} seconds")
                 piece = os.read(child.stdout.fileno(), 2**16)
                 if not piece:
-                    raise _Failed("its process ended, most likely for want of memory")
+                    raise _Failed("its process ended, most likely for lack of memory")
                 heard += piece
     except OSError as error:
         raise _Failed(f"its process ended: {error}") from None
@@ -240,12 +245,12 @@ def special_tokens(directory: str | Path) -> dict[str, str]:
 
 def _tokens(config: Mapping[str, Any]) -> dict[str, str]:
     """Special tokens by name; they are texts, or objects with the text as `content`."""
-    found = {}
+    tokens = {}
     for name, value in config.items():
         text = value.get("content") if isinstance(value, Mapping) else value
         if name.endswith("_token") and isinstance(text, str):
-            found[name] = text
-    return found
+            tokens[name] = text
+    return tokens
 
 
 def _mapping(path: Path) -> Mapping[str, Any]:
@@ -270,11 +275,11 @@ def _read(path: Path) -> str | None:
         raise _damaged(path, error.strerror or error) from error
 
 
-def _damaged(path: Path, got: object) -> UserError:
+def _damaged(path: Path, reason: object) -> UserError:
     return UserError(
         "A file of the tokenizer cannot be read.",
         where=path,
-        got=str(got)[:160],
+        got=str(reason)[:160],
         fix="download the tokenizer's files again",
     )
 

@@ -55,7 +55,7 @@ def _answer(request: dict[str, Any], most: int) -> dict[str, str]:
 
 
 def main() -> None:
-    """Answer until nobody asks any more."""
+    """Answer requests until the input ends."""
     path, memory, seconds, most = json.loads(sys.argv[1])
     sys.path[:] = path
     _compiled("")  # what Jinja itself takes does not count as the template's

@@ -22,7 +22,7 @@ from strop.disk import json_lines
 from strop.errors import UserError, refuse_half_characters, unknown_name
 from strop.prompts.chat import ChatTemplate
 from strop.runtime import MOST_LENGTH
-from strop.spec.value import shown
+from strop.spec.value import shortened_repr
 
 FIELDS = ("prompt", "ids", "id", "reference")
 LONGEST_LINE = 2**24
@@ -42,7 +42,7 @@ class Prompt:
     """Token ids as they are to stand, None at open positions."""
     reference: str | None = None
     """What a right answer is; no output depends on it."""
-    place: str = field(default="", compare=False)
+    where: str = field(default="", compare=False)
     """Where the row stands, for messages."""
 
 
@@ -78,7 +78,7 @@ class PromptSet:
 
     @classmethod
     def _from(cls, rows: Iterable[tuple[str, Any]], source: str) -> PromptSet:
-        prompts = tuple(_prompt(row, i, place) for i, (place, row) in enumerate(rows))
+        prompts = tuple(_prompt(row, i, where) for i, (where, row) in enumerate(rows))
         if not prompts:
             raise UserError("There are no prompts.", where=source, expected=f"rows such as {_ROW}")
         seen: dict[str, str] = {}
@@ -86,29 +86,31 @@ class PromptSet:
             if prompt.id in seen:
                 raise UserError(
                     f"Two prompts have the id {prompt.id!r}.",
-                    where=prompt.place,
+                    where=prompt.where,
                     got=f"the id of {seen[prompt.id]}",
                     expected="ids that differ; a row without one is called by its number, from 0",
                 )
-            seen[prompt.id] = prompt.place
+            seen[prompt.id] = prompt.where
         return cls(prompts, source)
 
 
 # Rows
 
 
-def _prompt(row: Any, number: int, place: str) -> Prompt:
+def _prompt(row: Any, number: int, where: str) -> Prompt:
     if not isinstance(row, Mapping):
-        raise UserError("The row is no object.", where=place, got=shown(row), expected=_ROW)
+        raise UserError(
+            "The row is not an object.", where=where, got=shortened_repr(row), expected=_ROW
+        )
     for name in row:
         if name not in FIELDS:
-            raise unknown_name("field of a prompt", str(name), FIELDS, where=place)
-    given = [name for name in ("prompt", "ids") if row.get(name) is not None]
-    if len(given) != 1:
-        what = "both a text and ids" if given else "neither a text nor ids"
+            raise unknown_name("field of a prompt", str(name), FIELDS, where=where)
+    contents = [name for name in ("prompt", "ids") if row.get(name) is not None]
+    if len(contents) != 1:
+        what = "both a text and ids" if contents else "neither a text nor ids"
         raise UserError(
             f"The row has {what}.",
-            where=place,
+            where=where,
             got="the fields " + ", ".join(map(repr, row)) if row else "an empty object",
             expected=_ROW,
         )
@@ -116,57 +118,63 @@ def _prompt(row: Any, number: int, place: str) -> Prompt:
     if isinstance(name, Integral) and not isinstance(name, bool):
         name = str(name)
     else:
-        name = str(number) if name is None else _text(name, "id", place)
+        name = str(number) if name is None else _text(name, "id", where)
     return Prompt(
         id=name,
-        text=_text(row["prompt"], "prompt", place) if given == ["prompt"] else None,
-        ids=_ids(row["ids"], place) if given == ["ids"] else None,
-        reference=None if reference is None else _text(reference, "reference", place),
-        place=place,
+        text=_text(row["prompt"], "prompt", where) if contents == ["prompt"] else None,
+        ids=_ids(row["ids"], where) if contents == ["ids"] else None,
+        reference=None if reference is None else _text(reference, "reference", where),
+        where=where,
     )
 
 
-def _text(value: Any, name: str, place: str) -> str:
+def _text(value: Any, name: str, where: str) -> str:
     if not isinstance(value, str):
         raise UserError(
-            f"The field {name!r} is not a text.", where=place, got=shown(value), expected='"..."'
+            f"The field {name!r} is not a text.",
+            where=where,
+            got=shortened_repr(value),
+            expected='"..."',
         )
     if not value and name != "reference":
         raise UserError(
             f"The field {name!r} is empty.",
-            where=place,
+            where=where,
             expected="at least one character",
             fix="leave the row out, or sample without prompts" if name == "prompt" else None,
         )
-    refuse_half_characters(value, name, place)
+    refuse_half_characters(value, name, where)
     return value
 
 
-def _ids(value: Any, place: str) -> tuple[int | None, ...]:
+def _ids(value: Any, where: str) -> tuple[int | None, ...]:
     # What comes from Python may be an array; a text or bytes would iterate as well.
     if not isinstance(value, (Sequence, str, bytes)) and hasattr(value, "tolist"):
         value = value.tolist()
     if isinstance(value, (str, bytes)) or not isinstance(value, Sequence):
         raise UserError(
-            "The field 'ids' is not a list.", where=place, got=shown(value), expected="[17, 4]"
+            "The field 'ids' is not a list.",
+            where=where,
+            got=shortened_repr(value),
+            expected="[17, 4]",
         )
-    for position, one in enumerate(value):
-        if one is not None and (isinstance(one, bool) or not isinstance(one, Integral)):
+    for position, token in enumerate(value):
+        if token is not None and (isinstance(token, bool) or not isinstance(token, Integral)):
             raise UserError(
-                "The field 'ids' holds something that is no token id.",
-                where=place,
-                got=f"{shown(one)} at position {position}",
+                "The field 'ids' holds something that is not a token id.",
+                where=where,
+                got=f"{shortened_repr(token)} at position {position}",
                 expected="whole numbers, and null where a token is to be filled in",
             )
-    if all(one is None for one in value):
+    if all(token is None for token in value):
         raise UserError(
             "The field 'ids' gives no token.",
-            where=place,
-            got=shown(list(value)),
+            where=where,
+            got=shortened_repr(list(value)),
             expected="at least one token id",
             fix="leave the row out, or sample without prompts",
         )
-    return tuple(None if one is None else int(one) for one in value)
+    return tuple(None if token is None else int(token) for token in value)
 
 
 Piece = str | int
@@ -212,13 +220,13 @@ def _size(digits: str, where: object) -> int:
     # A number of thousands of digits is not converted at all: Python refuses to.
     size = int(significant or 0) if len(significant) < 9 else MOST_LENGTH + 1
     if not 1 <= size <= MOST_LENGTH:
-        shown = digits if len(digits) < 20 else digits[:17] + "..."
+        excerpt = digits if len(digits) < 20 else digits[:17] + "..."
         raise UserError(
             "The gap has no possible size.",
             where=where,
-            got=f"[[{shown}]]",
+            got=f"[[{excerpt}]]",
             expected=f"[[1]] to [[{MOST_LENGTH}]]",
-            fix=f"write \\[[{shown}]] if it belongs to the text",
+            fix=f"write \\[[{excerpt}]] if it belongs to the text",
         )
     return size
 
@@ -266,7 +274,7 @@ class Shots:
                 missing = "text" if row.text is None else "reference"
                 raise UserError(
                     f"A worked example has no {missing}.",
-                    where=row.place,
+                    where=row.where,
                     expected='{"prompt": "...", "reference": "..."}',
                 )
             pairs.append((row.text, row.reference))
@@ -275,8 +283,8 @@ class Shots:
     def around(self) -> tuple[str, str]:
         """What stands before and after the question."""
         start, middle, end = _FIELD.split(self.format)[::2]
-        shown = (start + prompt + middle + answer + end for prompt, answer in self.examples)
-        return "".join(shown) + start, middle.rstrip(" \t")
+        examples = (start + prompt + middle + answer + end for prompt, answer in self.examples)
+        return "".join(examples) + start, middle.rstrip(" \t")
 
 
 @dataclass(frozen=True)
@@ -321,7 +329,7 @@ class Template:
                 "A chat's message has a gap, but the response follows the message.",
                 where=where,
                 got=", ".join(gaps)[:80],
-                fix="say `length` and escape the mark as \\[[...]], or write the conversation "
+                fix="give `length` and escape the mark as \\[[...]], or write the conversation "
                 "with its special tokens and gaps as plain text",
             )
         return (self.chat.render("".join(map(str, pieces))),)

@@ -1,8 +1,7 @@
-"""The settings of the blockwise decoders, and the public codes' names for them; without torch.
+"""The samplers that fill a canvas: their settings, and the public codes' names for them.
 
-The decoders of block models: settings, and the public codes' names for them; without torch.
-
-The samplers of BD3-LM and DiffusionGemma, and their public codes' options; without torch.
+They are the blockwise decoders, the decoders of block models, BD3-LM's sampler and
+DiffusionGemma's. Nothing here needs torch.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ CACHE = Setting(
     choices=("none", "prefix", "dual"),
 )
 REMASKING = Setting(
-    "who comes first: the likeliest draws, or anyone",
+    "which positions come first: the likeliest draws, or random ones",
     "low_confidence",
     choices=("low_confidence", "random"),
 )
@@ -52,7 +51,7 @@ SETTINGS: dict[str, dict[str, Setting]] = {
     },
     "dream": {
         "alg": Setting(
-            "who comes first: anyone, the likeliest draws, the largest lead, the least entropy",
+            "the first positions: random, the likeliest draws, the largest lead, the least entropy",
             "entropy",
             choices=("origin", "maskgit_plus", "topk_margin", "entropy"),
         ),
@@ -62,7 +61,7 @@ SETTINGS: dict[str, dict[str, Setting]] = {
     },
     "fast-dllm-dream": {
         "alg": Setting(
-            "who comes first; through a cache all but `confidence_threshold` mean `entropy`",
+            "the first positions; through a cache all but `confidence_threshold` mean `entropy`",
             "confidence_threshold",
             choices=("confidence_threshold", "origin", "maskgit_plus", "topk_margin", "entropy"),
         ),
@@ -75,7 +74,7 @@ SETTINGS: dict[str, dict[str, Setting]] = {
     },
     "blockwise": {
         "score": Setting(
-            "who comes first",
+            "which positions come first",
             "confidence",
             choices=("confidence", "top", "margin", "entropy", "random", "left"),
         ),
@@ -106,24 +105,26 @@ _SUMMARIES: dict[str, str] = {
 }
 
 
-def public_names(given: Mapping[str, Any]) -> dict[str, Any]:
+def public_names(settings: Mapping[str, Any]) -> dict[str, Any]:
     """Settings under our names, where they came under those of the public codes.
 
     `block_length`, `remasking`, `cfg_scale`, `threshold`, `factor`, `alg`, `alg_temp`, `top_p`,
     `top_k` and `eps` are the same. `use_cache` and `dual_cache` are `cache`; `logits_eos_inf` is
     `end=never`, `confidence_eos_eot_inf` is `end=last`; a threshold or a factor says how to commit.
     """
-    ours = {_ALIASES.get(name, name): value for name, value in given.items()}
-    switches = {name: switched(name, ours.pop(name)) for name in _SWITCHES if name in ours}
+    translated = {_ALIASES.get(name, name): value for name, value in settings.items()}
+    switches = {
+        name: switched(name, translated.pop(name)) for name in _SWITCHES if name in translated
+    }
     if switches.get("use_cache") or switches.get("dual_cache"):
-        ours.setdefault("cache", "dual" if switches.get("dual_cache") else "prefix")
+        translated.setdefault("cache", "dual" if switches.get("dual_cache") else "prefix")
     for name, end in (("logits_eos_inf", "never"), ("confidence_eos_eot_inf", "last")):
         if switches.get(name):
-            ours.setdefault("end", end)
+            translated.setdefault("end", end)
     for name in ("threshold", "factor"):
-        if name in ours and ours[name] is None:
-            del ours[name]
-    return ours
+        if name in translated and translated[name] is None:
+            del translated[name]
+    return translated
 
 
 _SWITCHES = ("use_cache", "dual_cache", "logits_eos_inf", "confidence_eos_eot_inf")
@@ -131,24 +132,24 @@ _SWITCHES = ("use_cache", "dual_cache", "logits_eos_inf", "confidence_eos_eot_in
 
 def switched(name: str, value: Any) -> bool:
     """On or off; files and command lines have the words."""
-    found = {"true": True, "false": False}.get(str(value).lower())
-    if found is None:
+    switch = {"true": True, "false": False}.get(str(value).lower())
+    if switch is None:
         raise UserError(
             f"`{name}` is neither on nor off.",
             where=f"SamplerSpec.settings.{name}",
             got=repr(value)[:80],
             expected="true or false",
         )
-    return found
+    return switch
 
 
-def _said_how(name: str) -> Callable[[Mapping[str, Any]], dict[str, Any]]:
-    def translated(given: Mapping[str, Any]) -> dict[str, Any]:
-        ours = public_names(given)
+def _translation_with_commit(name: str) -> Callable[[Mapping[str, Any]], dict[str, Any]]:
+    def translated(settings: Mapping[str, Any]) -> dict[str, Any]:
+        renamed = public_names(settings)
         for rule in ("factor", "threshold"):
-            if rule in ours and "commit" in SETTINGS[name]:
-                ours.setdefault("commit", rule)
-        return ours
+            if rule in renamed and "commit" in SETTINGS[name]:
+                renamed.setdefault("commit", rule)
+        return renamed
 
     return translated
 
@@ -182,7 +183,7 @@ DECODERS = tuple(
         check=_bounded if name == "blockwise" else None,
         finishes=("draw",),
         grid=False,
-        public_names=_said_how(name),
+        public_names=_translation_with_commit(name),
     )
     for name, settings in SETTINGS.items()
 )
@@ -211,21 +212,21 @@ UPDATE = Setting(
 )
 
 
-def _bd3lm_names(given: Mapping[str, Any]) -> dict[str, Any]:
+def _bd3lm_names(settings: Mapping[str, Any]) -> dict[str, Any]:
     """`first_hitting`, `nucleus_p`, `kv_cache`, `num_steps` and `T` of the public code."""
-    ours = dict(given)
-    for theirs, name in (("nucleus_p", "top_p"), ("num_steps", "steps"), ("T", "steps")):
-        if theirs in ours:
-            ours.setdefault(name, ours.pop(theirs))
-    if "block_size" in ours:
-        ours.setdefault("block_length", ours.pop("block_size"))
-    if "first_hitting" in ours:
-        first = switched("first_hitting", ours.pop("first_hitting"))
-        ours.setdefault("update", "first-hitting" if first else "grid")
-    if "kv_cache" in ours:
-        kept = switched("kv_cache", ours.pop("kv_cache"))
-        ours.setdefault("cache", "blocks" if kept else "none")
-    return ours
+    renamed = dict(settings)
+    for public_name, name in (("nucleus_p", "top_p"), ("num_steps", "steps"), ("T", "steps")):
+        if public_name in renamed:
+            renamed.setdefault(name, renamed.pop(public_name))
+    if "block_size" in renamed:
+        renamed.setdefault("block_length", renamed.pop("block_size"))
+    if "first_hitting" in renamed:
+        first = switched("first_hitting", renamed.pop("first_hitting"))
+        renamed.setdefault("update", "first-hitting" if first else "grid")
+    if "kv_cache" in renamed:
+        cached = switched("kv_cache", renamed.pop("kv_cache"))
+        renamed.setdefault("cache", "blocks" if cached else "none")
+    return renamed
 
 
 IGNORED = {
@@ -242,32 +243,32 @@ _GEMMA = {
 }
 
 
-def _gemma_names(given: Mapping[str, Any]) -> dict[str, Any]:
+def _gemma_names(settings: Mapping[str, Any]) -> dict[str, Any]:
     """The generation config's names; `t_max` and `t_min` are the ends of the temperature."""
     for name in IGNORED:
-        if name in given:
+        if name in settings:
             raise UserError(
                 f"DiffusionGemma's public code accepts `{name}` and ignores it.",
                 where=f"SamplerSpec.{name}",
-                got=repr(given[name])[:80],
+                got=repr(settings[name])[:80],
                 expected=IGNORED[name],
                 fix="leave it out; `temperature` (linear/A/B), `entropy_bound`, `stability` and "
                 "`confidence` act",
             )
-    ours = {_GEMMA.get(name, name): value for name, value in given.items()}
-    ends = [ours.pop(name, None) for name in ("t_max", "t_min")]
+    renamed = {_GEMMA.get(name, name): value for name, value in settings.items()}
+    ends = [renamed.pop(name, None) for name in ("t_max", "t_min")]
     if any(end is not None for end in ends):
-        if "temperature" in ours:
+        if "temperature" in renamed:
             raise UserError(
                 "The temperature is given twice.",
                 where="SamplerSpec.temperature",
-                got=f"t_max, t_min and temperature={ours['temperature']!r}"[:120],
+                got=f"t_max, t_min and temperature={renamed['temperature']!r}"[:120],
                 fix="leave one out",
             )
         public = SCHEDULE.split("/")[1:]
         first, last = (p if end is None else end for end, p in zip(ends, public, strict=True))
-        ours["temperature"] = f"linear/{first}/{last}"
-    return ours
+        renamed["temperature"] = f"linear/{first}/{last}"
+    return renamed
 
 
 SCHEDULE = "linear/0.8/0.4"
@@ -330,7 +331,7 @@ CANVASES = (
         public_names=_gemma_names,
     ),
 )
-"""Their records."""
+"""The records of these samplers."""
 
 
 # --------------------------------------------------------------------------------- block_decoders
@@ -338,7 +339,7 @@ CANVASES = (
 TRAINED_BLOCK = Setting("positions per block, from the text's first on; 0: as trained", 0, 0, 2**20)
 FIRST_TOP_K = Setting("how many tokens may be drawn, cut before top_p; 0 is all", 0, 0, 2**31)
 ORDER = Setting(
-    "who comes first: the likeliest draws, or anyone, chosen before its token is drawn",
+    "which positions come first: the likeliest draws, or random ones, chosen before the draw",
     "confidence",
     choices=("confidence", "random"),
 )
@@ -355,7 +356,7 @@ def _threshold(default: float) -> Setting:
 
 
 def _editing(default: float) -> Setting:
-    return Setting("a more probable other token replaces one that stands; 1: off", default)
+    return Setting("a more probable other token replaces a committed one; 1: off", default)
 
 
 def _stop(default: str, *choices: str) -> Setting:
@@ -371,7 +372,7 @@ BLOCK_SETTINGS: dict[str, dict[str, Setting]] = {
     "sdar": {
         "block_length": TRAINED_BLOCK,
         "remasking": Setting(
-            "who comes first, and how many: all likely draws or a quota, a quota of the "
+            "which positions come first, and how many: all likely draws or a quota, a quota of the "
             "likeliest, from left to right, or anyone",
             "low_confidence_dynamic",
             choices=("low_confidence_dynamic", "low_confidence_static", "sequential", "random"),
@@ -449,18 +450,18 @@ ALIASES = {
 }
 
 
-def _translated(name: str) -> Callable[[Mapping[str, Any]], dict[str, Any]]:
+def _translation(name: str) -> Callable[[Mapping[str, Any]], dict[str, Any]]:
     """The public codes' words; `eos_early_stop` is `stop`, an editing threshold of None is 1."""
 
-    def translated(given: Mapping[str, Any]) -> dict[str, Any]:
-        ours = {ALIASES.get(key, key): value for key, value in given.items()}
-        if "eos_early_stop" in ours:
-            early = str(ours.pop("eos_early_stop")).lower() == "true"
+    def translated(settings: Mapping[str, Any]) -> dict[str, Any]:
+        renamed = {ALIASES.get(key, key): value for key, value in settings.items()}
+        if "eos_early_stop" in renamed:
+            early = str(renamed.pop("eos_early_stop")).lower() == "true"
             choices = BLOCK_SETTINGS[name]["stop"].choices or ()
-            ours.setdefault("stop", choices[int(early)])
-        if "editing_threshold" in ours and ours["editing_threshold"] is None:
-            ours["editing_threshold"] = 1.0
-        return ours
+            renamed.setdefault("stop", choices[int(early)])
+        if "editing_threshold" in renamed and renamed["editing_threshold"] is None:
+            renamed["editing_threshold"] = 1.0
+        return renamed
 
     return translated
 
@@ -478,7 +479,7 @@ BLOCK_DECODERS = tuple(
         padding=False,
         plain=_PLAIN[name],
         counts=("blocks", "edits") if "editing_threshold" in settings else ("blocks",),
-        public_names=_translated(name),
+        public_names=_translation(name),
     )
     for name, settings in BLOCK_SETTINGS.items()
 )

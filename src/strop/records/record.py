@@ -92,7 +92,7 @@ def _is(value: Any, kind: type) -> bool:
 def filled(
     sampler: str,
     declared: Mapping[str, Setting],
-    given: Any,
+    settings: Any,
     by_name: Mapping[str, Any],
     *,
     any_name: bool = False,
@@ -101,22 +101,24 @@ def filled(
 
     With `any_name` there may be others, which are taken as they are.
     """
-    if not isinstance(given, Mapping):
+    if not isinstance(settings, Mapping):
         raise UserError(
             "A sampler's own settings are not a mapping.",
             where="SamplerSpec.settings",
-            got=repr(given)[:80],
+            got=repr(settings)[:80],
             expected='names and values such as {"eta": 0.008}',
         )
-    for name in given:
+    for name in settings:
         if name not in declared and not any_name:
             raise _unknown(sampler, str(name), declared)
-    given = {**given, **by_name}
-    found = {
-        name: setting.checked(given.get(name, setting.default), f"SamplerSpec.settings.{name}")
+    settings = {**settings, **by_name}
+    values = {
+        name: setting.checked(settings.get(name, setting.default), f"SamplerSpec.settings.{name}")
         for name, setting in declared.items()
     }
-    return found | {name: _plain(name, given[name]) for name in sorted(given) if name not in found}
+    return values | {
+        name: _plain(name, settings[name]) for name in sorted(settings) if name not in values
+    }
 
 
 def _plain(name: str, value: Any) -> Value:
@@ -211,9 +213,9 @@ class Sampler:
 
     def form(self, implementation: Implementation) -> Reference:
         """Where an implementation is, or that there is none."""
-        found = self.fast if implementation == "fast" else self.dense
-        if found is not None:
-            return found
+        reference = self.fast if implementation == "fast" else self.dense
+        if reference is not None:
+            return reference
         other = "dense" if implementation == "fast" else "fast"
         raise UserError(
             f"The sampler {self.name!r} has no {implementation} implementation.",

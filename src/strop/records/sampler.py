@@ -16,11 +16,11 @@ def _loop_fits(settings: Mapping[str, Any]) -> None:
     """The loop's window is a window, and its masked rows keep a probability."""
     most = (1 - settings["alpha_on"]) / settings["alpha_on"]
     if settings["t_off"] >= settings["t_on"]:
-        got = f"t_on={settings['t_on']:g}, t_off={settings['t_off']:g}"
+        window = f"t_on={settings['t_on']:g}, t_off={settings['t_off']:g}"
         raise UserError(
             "The loop ends before it begins: time runs from 1 down to 0.",
             where="SamplerSpec.settings",
-            got=got,
+            got=window,
             expected="t_off below t_on",
         )
     if settings["eta"] > most:
@@ -67,10 +67,10 @@ def _not_sent_twice(settings: Mapping[str, Any]) -> None:
     for name in SENT_ALWAYS:
         if name in settings:
             raise UserError(
-                f"`{name}` of a request is no setting of the sampler.",
+                f"`{name}` of a request is not a setting of the sampler.",
                 where="SamplerSpec.settings",
                 got=name,
-                fix="say it by its own name: `temperature`, `top_p`, `length` (max_tokens), `seed`",
+                fix="use its own name: `temperature`, `top_p`, `length` (max_tokens), `seed`",
             )
 
 

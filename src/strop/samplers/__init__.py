@@ -44,9 +44,9 @@ def check_model(model: Model, spec: SamplerSpec) -> None:
         return
     if isinstance(model, CausalModel if record.causal else Denoiser):
         return
-    wanted = "a causal language model" if record.causal else "a masked denoiser"
+    kind = "a causal language model" if record.causal else "a masked denoiser"
     raise UserError(
-        f"The sampler {spec.name!r} needs {wanted}.",
+        f"The sampler {spec.name!r} needs {kind}.",
         where=model.source,
         got=f"a checkpoint of the family {model.spec.family!r}",
         fix=f"use `sampler={default_sampler(model.spec.family)}`",
@@ -73,7 +73,7 @@ def batches(
     if canvases is not None:
         shapes = by_shape(canvases, outputs, padding=_pads(model, spec))
         groups = [group for _, group in shapes]
-    return [one[k : k + size] for one in groups for k in range(0, len(one), size)]
+    return [group[k : k + size] for group in groups for k in range(0, len(group), size)]
 
 
 def _check(model: Model, spec: SamplerSpec, canvases: Canvases | None) -> None:
@@ -103,11 +103,11 @@ def dense_batch(
     outputs = range(first, first + count)
     groups = [(length, [*outputs])] if canvases is None else by_shape(canvases, outputs)
     done = [
-        one
+        output
         for positions, group in groups
-        for one in _dense_group(denoiser, spec, seed, group, positions, on_step, canvases)
+        for output in _dense_group(denoiser, spec, seed, group, positions, on_step, canvases)
     ]
-    return sorted(done, key=lambda one: one.index)
+    return sorted(done, key=lambda output: output.index)
 
 
 def _dense_group(
@@ -120,17 +120,17 @@ def _dense_group(
     canvases: Canvases | None,
 ) -> list[Output]:
     """Sequences of one length, which share random numbers."""
-    place = denoiser.device if spec.noise == "device" else torch.device("cpu")
-    generator, first = torch.Generator(place), outputs[0]
+    device = denoiser.device if spec.noise == "device" else torch.device("cpu")
+    generator, first = torch.Generator(device), outputs[0]
     generator.manual_seed(seed if first == 0 else derive_seed(seed, "dense", first))
     # A causal model takes the denoiser's place: its sampler knows.
     model, numbers = cast(Denoiser, denoiser), np.array(outputs, np.int64)
     grid = reveal_grid(spec)
     run = DenseRun(model, spec, grid, numbers, length, on_step, canvases, generator=generator)
     sampler: DenseSampler = resolve(SAMPLERS[spec.name].form("dense"))
-    kept = Normalisers().fetched(sampler(run), run.trace.chance)
+    traced = Normalisers().fetched(sampler(run), run.trace.chance)
     shared = np.full(run.batch, run.calls + run.judge_calls)
-    return list(run.done(*kept, shared if run.row_calls is None else run.row_calls))
+    return list(run.done(*traced, shared if run.row_calls is None else run.row_calls))
 
 
 def fast(
@@ -155,9 +155,9 @@ def fast(
     if canvases is None:
         return sampler(draw)
     return (
-        one
+        output
         for positions, group in by_shape(canvases, outputs, padding=_pads(denoiser, spec))
-        for one in sampler(
+        for output in sampler(
             replace(draw, outputs=group, slots=min(slots, len(group)), length=positions)
         )
     )

@@ -1,11 +1,11 @@
-"""The score-based update of SEDD, run on MDLM's predictions.
+"""The score-based update of SEDD, run on MDLM's predictions, and MDLM as the DUO code samples it.
 
 A prediction is turned into concrete scores, moved back in time analytically, and multiplied with
-the transition row of the absorbing process. Visible tokens stay by themselves.
+the transition row of the absorbing process. Visible tokens stay as they are.
 
-And MDLM as the DUO code samples it: normalised posteriors, its own constants, float64 by default.
-The law is that of `ancestral` and `analytic`; the arithmetic and the order of draws are not, so
-they are samplers of their own and reproduce that code's ids.
+The DUO code has normalised posteriors, its own constants, and float64 by default. The law is that
+of `ancestral` and `analytic`; the arithmetic and the order of draws are not, so they are samplers
+of their own and reproduce that code's ids.
 """
 
 from __future__ import annotations

@@ -56,7 +56,7 @@ from strop.samplers.machinery.lattice import (
     Offers,
     levels,
     point_numbers,
-    settled,
+    settle_offers,
 )
 from strop.samplers.machinery.packed import Law, Packed, Rows, packed
 from strop.samplers.machinery.start import sigma_of
@@ -94,9 +94,11 @@ class Skips:
         )
         self._surely = np.searchsorted(-self._longest, -surely, side="right")
         self._base = self._surely / self._stretches
-        rest = self._sums[-1] - self._sums[self._surely]
-        rest = np.multiply(rest, self._rate, where=rest > 0, out=np.zeros_like(rest))
-        self.chance = np.minimum(self._base + rest, 1.0)
+        remainder = self._sums[-1] - self._sums[self._surely]
+        remainder = np.multiply(
+            remainder, self._rate, where=remainder > 0, out=np.zeros_like(remainder)
+        )
+        self.chance = np.minimum(self._base + remainder, 1.0)
         """Q: the probability of a candidate in each round."""
         with np.errstate(divide="ignore"):
             self._hazard = np.append(0.0, np.cumsum(np.minimum(-np.log1p(-self.chance), CERTAIN)))
@@ -114,15 +116,15 @@ class Skips:
         going, at = np.arange(len(rounds)), start
         while going.size:
             high, low, high2, low2 = stream.words(*at, SKIP)
-            found = self._candidate(at.round, unit53(high, low))
-            more = np.flatnonzero(found < len(self.chance))
-            going, found = going[more], found[more]
-            at = Address(at.output[more], found, at.position[more])
+            candidate = self._candidate(at.round, unit53(high, low))
+            more = np.flatnonzero(candidate < len(self.chance))
+            going, candidate = going[more], candidate[more]
+            at = Address(at.output[more], candidate, at.position[more])
             k, u = self._offered(stream, at, unit53(high2[more], low2[more]))
-            offers = self._lattice.offers(at, k, u, self._token[found], self._mask[found])
+            offers = self._lattice.offers(at, k, u, self._token[candidate], self._mask[candidate])
             opened = offers.open
             done = going[opened]
-            rounds[done], points[done] = found[opened], offers.points[opened]
+            rounds[done], points[done] = candidate[opened], offers.points[opened]
             score[done] = offers.mask_score[opened]
             going, at = going[~opened], at.at(~opened)
             at = at._replace(round=at.round + 1)
@@ -201,8 +203,8 @@ class _Dated:
     def take(self, slots: Numbers, packed: Packed) -> tuple[Numbers, Numbers]:
         """The positions of that date, which have none any more."""
         now = packed.round[slots].astype(np.int32)
-        found = np.flatnonzero(self._dates(slots) == now[:, None])
-        where, position = np.divmod(found, self._due.shape[1])
+        due = np.flatnonzero(self._dates(slots) == now[:, None])
+        where, position = np.divmod(due, self._due.shape[1])
         slot = slots[where]
         self._due[slot, position] = packed.done
         return slot, position
@@ -230,10 +232,10 @@ class RevealFirst(_Dated):
         self._numbers[upload(slots, device)] = upload(self._stream.uniform(*at, 1), device)
 
     def draw(self, logits: Tensor, rows: Rows, packed: Packed) -> Tensor:
-        """Every row is revealed, and nobody has to know what came out."""
+        """Every row is revealed, and the tokens need not be known here."""
         heat = packed.heat(rows.slot)
         clean = shaped(logits, packed.denoiser.mask_id, packed.spec, packed.confirm, heat)
-        token = invert(clean, self._numbers[rows.there])
+        token = invert(clean, self._numbers[rows.cells])
         packed.chance = share(clean, token)
         return token
 
@@ -268,7 +270,9 @@ class LatticeRace(_Dated):
         mass = self._token[at.round]
         score, points, numbers = self._score[cell], self._points[cell], self._numbers[cell]
         offers = Offers(at, score, *levels(score, mass), points, numbers)
-        token, packed.chance = settled(self._lattice, offers, law, mass, mask_id, self._stream)
+        token, packed.chance = settle_offers(
+            self._lattice, offers, law, mass, mask_id, self._stream
+        )
         out = np.flatnonzero(token == mask_id)
         if out.size:
             slot, position = rows.slot[out], rows.position[out]
@@ -276,11 +280,11 @@ class LatticeRace(_Dated):
         return token
 
     def _skip(self, slot: Numbers, position: Numbers, output: Numbers, start: Numbers) -> None:
-        place = self._begin.place[slot, position]
+        open_index = self._begin.place[slot, position]
         cell = slot, position
-        found = self._skips.next(self._stream, Address(output, start, place))
-        self._due[cell], self._score[cell], self._points[cell] = found
-        first = Address(output, found.round, place)
+        offers = self._skips.next(self._stream, Address(output, start, open_index))
+        self._due[cell], self._score[cell], self._points[cell] = offers
+        first = Address(output, offers.round, open_index)
         self._numbers[cell] = point_numbers(self._stream, first, 0)
 
 

@@ -41,7 +41,7 @@ def dense(run: DenseRun) -> Tensor:
         token = run.draw(clean[:, :-1].to(run.dtype).exp())
         return token.cpu().numpy(), log_share(clean, token)  # waits
 
-    run.calls = run.length - _given(run)
+    run.calls = run.length - _given_length(run)
     return _left_to_right(run, run.batch, choose)
 
 
@@ -49,17 +49,17 @@ def dense(run: DenseRun) -> Tensor:
 def fast(run: LockstepRun) -> Tensor:
     """The same law from numbers with an address."""
     draws, slots = addressed(run.spec.precision, run.stream), np.arange(len(run.outputs))
-    certain, nobody = Weights.certain(len(slots)), run.denoiser.vocab_size
+    certain, no_mask = Weights.certain(len(slots)), run.denoiser.vocab_size
 
     def choose(clean: Tensor, position: int) -> tuple[Numbers, Tensor]:
         where = run.address(slots, 0, np.full_like(slots, position))  # one round
-        return draws.draw(clean, where, certain, nobody)
+        return draws.draw(clean, where, certain, no_mask)
 
-    run.calls += run.length - _given(run)
+    run.calls += run.length - _given_length(run)
     return _left_to_right(run, len(slots), choose, run.confirm)
 
 
-def _given(run: DenseRun | LockstepRun) -> int:
+def _given_length(run: DenseRun | LockstepRun) -> int:
     """How many tokens stand before the first one that is drawn."""
     return int((~run.begin.open[0]).sum()) if run.begin.held else 1
 
@@ -70,7 +70,7 @@ def _left_to_right(
     """The loop: read what is new, shape what follows, choose."""
     model = cast(CausalModel, run.denoiser)
     ids = upload(run.begin.ids(model.start_id).numpy(), model.device)
-    memory, slots, first, read = None, np.arange(batch), _given(run), 0
+    memory, slots, first, read = None, np.arange(batch), _given_length(run), 0
     for position in range(first, run.length):
         scores, memory = model.read(ids[:, read:position], memory)
         read = position

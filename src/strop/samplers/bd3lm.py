@@ -36,7 +36,7 @@ TAIL = 256
 LEAST_ENTROPY = 4.0
 """In nats, of how often each token stands there: below it a try is thrown away."""
 MOST_TRIES = 10
-"""The public code makes another, and raises whatever comes of it."""
+"""The public code makes one more try, and raises whatever its result."""
 
 
 @dataclass(frozen=True)
@@ -91,32 +91,32 @@ class Try:
 
     def _fill(self) -> None:
         """Update the last block until no mask is left anywhere, or the steps are spent."""
-        asked, mask = self.options, self.denoiser.mask_id
-        grid, law = torch.linspace(1, 0, asked.num_steps, device="cpu"), None
+        options, mask = self.options, self.denoiser.mask_id
+        grid, law = torch.linspace(1, 0, options.num_steps, device="cpu"), None
         for time in grid:
             if not bool((self.text == mask).any()):  # waits
                 return
-            before = self.text[:, -asked.block_size :]
-            if asked.first_hitting:
+            before = self.text[:, -options.block_size :]
+            if options.first_hitting:
                 self.clock.rand()
             if law is None:
                 law = self._law()
-            if asked.first_hitting:
-                drawn = self._one(law, before)
+            if options.first_hitting:
+                drawn = self._one_position(law, before)
             else:
-                stay = (time - 1 / asked.num_steps) / time  # float32, as the public code has it
+                stay = (time - 1 / options.num_steps) / time  # float32, as the public code has it
                 weights = law * (1 - stay.to(law.device))
                 weights[..., mask] = stay.to(law)
                 drawn = self._race(weights)
             after = torch.where(before == mask, drawn, before)
-            self.text = torch.cat([self.text[:, : -asked.block_size], after], 1)
-            if asked.kv_cache and not bool((after == mask).any()):  # waits
+            self.text = torch.cat([self.text[:, : -options.block_size], after], 1)
+            if options.kv_cache and not bool((after == mask).any()):  # waits
                 self._states(store=True)
                 self.calls += 1
             if not torch.equal(after, before):  # waits
                 law, self.changes = None, self.changes + 1
 
-    def _one(self, law: Tensor, block: Tensor) -> Tensor:
+    def _one_position(self, law: Tensor, block: Tensor) -> Tensor:
         """A token at every position, of which one of the masks gets its own."""
         drawn, masked = self._race(law), block == self.denoiser.mask_id
         pick = torch.randint(0, int(masked.sum()), (1,), generator=self.generator)  # waits
@@ -124,32 +124,36 @@ class Try:
         return torch.where(chosen, drawn, block)
 
     def _race(self, weights: Tensor) -> Tensor:
-        shape, place = weights.shape, self.generator.device
-        u = torch.rand(shape, dtype=torch.float64, generator=self.generator, device=place)
+        shape, device = weights.shape, self.generator.device
+        u = torch.rand(shape, dtype=torch.float64, generator=self.generator, device=device)
         return race(weights, u.to(weights.device))
 
     def _law(self) -> Tensor:
         """Probabilities [B, b, V] in float64 at the last block, one-hot where a token stands."""
-        asked, mask = self.options, self.denoiser.mask_id
+        options, mask = self.options, self.denoiser.mask_id
         self.calls += 1
-        block = self.text[:, -asked.block_size :]
+        block = self.text[:, -options.block_size :]
         hidden = self._states()
-        own = torch.arange(hidden.shape[1] - asked.block_size, hidden.shape[1], device=block.device)
-        row = torch.arange(len(block), device=block.device).repeat_interleave(len(own))
-        logits = self.denoiser.logits(hidden, row, own.repeat(len(block)))
+        columns = torch.arange(
+            hidden.shape[1] - options.block_size, hidden.shape[1], device=block.device
+        )
+        row = torch.arange(len(block), device=block.device).repeat_interleave(len(columns))
+        logits = self.denoiser.logits(hidden, row, columns.repeat(len(block)))
         logits = logits.unflatten(0, block.shape)
-        clean = carry_over(clean_log_probs(logits, mask, asked.temperature, 1.0), block, mask)
-        return within(clean.double().exp(), asked.nucleus_p)
+        clean = carry_over(clean_log_probs(logits, mask, options.temperature, 1.0), block, mask)
+        return within(clean.double().exp(), options.nucleus_p)
 
     def _states(self, *, store: bool = False) -> Tensor:
-        asked, size, memory = self.options, self.options.block_size, self.memory
-        if not asked.kv_cache:
-            window = self.text[:, -asked.context :]
+        options, size, memory = self.options, self.options.block_size, self.memory
+        if not options.kv_cache:
+            window = self.text[:, -options.context :]
             return self.denoiser.advance(window, None, block=size, keep=0)[0]
         keep = memory.columns + size if store else 0
-        states, kept = self.denoiser.advance(self.text[:, -size:], memory, block=size, keep=keep)
+        states, read_blocks = self.denoiser.advance(
+            self.text[:, -size:], memory, block=size, keep=keep
+        )
         if store:  # keys move with the window; they have seen what it has since lost
-            self.memory = kept.last(asked.context - size)
+            self.memory = read_blocks.last(options.context - size)
         return states
 
     def _stops(self) -> bool:
@@ -176,9 +180,9 @@ def within(probs: Tensor, top_p: float) -> Tensor:
     if top_p == 1:
         return probs
     ordered, order = probs.sort(dim=-1, descending=True)
-    kept = ordered.cumsum(-1) <= top_p
-    kept[..., 0] = True
-    cut = torch.zeros_like(probs).scatter_(-1, order, ordered * kept)
+    is_kept = ordered.cumsum(-1) <= top_p
+    is_kept[..., 0] = True
+    cut = torch.zeros_like(probs).scatter_(-1, order, ordered * is_kept)
     return cut / cut.sum(-1, keepdim=True)
 
 
@@ -187,12 +191,12 @@ def dense(run: DenseRun) -> Tensor:
     denoiser, spec = run.denoiser, run.spec
     if not isinstance(denoiser, BD3LM):
         raise UserError(
-            "The public code of BD3-LM reads a network that sees block after block.",
+            "The public code of BD3-LM needs a network that reads block by block.",
             where=denoiser.source,
             got=f"a checkpoint of the family {denoiser.spec.family!r}",
             fix="use `implementation=fast`, which hides what comes later behind masks",
         )
-    ids, size = _begun(run), block_of(spec, denoiser)
+    ids, size = _begin(run), block_of(spec, denoiser)
     if ids.shape[1] % size:
         raise UserError(
             "The public code writes whole blocks.",
@@ -218,9 +222,9 @@ def dense(run: DenseRun) -> Tensor:
     for first in range(0, len(ids), together):
         rows = slice(first, first + together)
         while True:
-            one = Try(ids[rows], options, denoiser, run.generator, clock, _refuses(spec))
-            text = one.run()
-            run.row_calls[rows] += one.calls
+            attempt = Try(ids[rows], options, denoiser, run.generator, clock, _refuses(spec))
+            text = attempt.run()
+            run.row_calls[rows] += attempt.calls
             if text is not None:
                 break
             run.counts["redraws"][rows] += 1
@@ -233,44 +237,44 @@ def dense(run: DenseRun) -> Tensor:
 @lockstep
 def fast(run: LockstepRun) -> Tensor:
     """The same law by address; a try that is thrown away costs all of its calls."""
-    ids = _begun(run)
+    ids = _begin(run)
     waiting, tries = np.arange(len(ids)), 0
     redraws = run.counts["redraws"] = np.zeros(len(ids), np.int64)
     while len(waiting):
         if tries == MOST_TRIES:
             raise gave_up(run.denoiser.source)
         run.trace.forget(waiting)
-        canvas = _filled(run, ids, waiting, tries)
+        canvas = _decode_once(run, ids, waiting, tries)
         run.calls[waiting] += canvas.calls
         ids[upload(waiting, ids.device)] = canvas.ids
         low = _refused(run, canvas.tokens) if _refuses(run.spec) else np.zeros(len(waiting), bool)
         waiting, tries = waiting[low], tries + 1
         redraws[waiting] += 1
-        ids[upload(waiting, ids.device)] = _begun(run)[upload(waiting, ids.device)]
+        ids[upload(waiting, ids.device)] = _begin(run)[upload(waiting, ids.device)]
     return ids
 
 
-def _filled(run: LockstepRun, ids: Tensor, rows: Numbers, tries: int) -> BlockState:
+def _decode_once(run: LockstepRun, ids: Tensor, rows: Numbers, tries: int) -> BlockState:
     """One try at some sequences, each with the numbers of its output and of the try."""
     spec, denoiser = run.spec, run.denoiser
-    mine = ids[upload(rows, ids.device)].clone()
+    texts = ids[upload(rows, ids.device)].clone()
     size = block_of(spec, denoiser)
-    open_ = (mine == denoiser.mask_id).cpu().numpy()  # waits
-    block = np.where(open_, np.arange(mine.shape[1]) // size, -1)
-    canvas = BlockState(mine, block, denoiser.mask_id, _telling(run, rows))
+    open_ = (texts == denoiser.mask_id).cpu().numpy()  # waits
+    block = np.where(open_, np.arange(texts.shape[1]) // size, -1)
+    canvas = BlockState(texts, block, denoiser.mask_id, _trace_calls(run, rows))
     name, places = f"{spec.name}/{tries}" if tries else spec.name, run.begin.place[rows]
     numbers = run.outputs[rows]
     draws = AddressedDraws(run.seed, spec, numbers, places, denoiser.mask_id, name=name)
-    one = spec.settings["update"] == "first-hitting"
-    commit = Quota() if one else Coins(0.0)
+    first_hitting = spec.settings["update"] == "first-hitting"
+    commit = Quota() if first_hitting else Coins(0.0)
     reader = reader_of(denoiser, ~open_, size)
-    steps = max(1, canvas.blocks) * (size if one else spec.steps)
+    steps = max(1, canvas.blocks) * (size if first_hitting else spec.steps)
     decode(Decoder(Confidence("random"), commit), canvas, reader, draws, steps)
     draws.confirm.refuse_infinite()
     return canvas
 
 
-def _telling(run: LockstepRun, rows: Numbers) -> Watch:
+def _trace_calls(run: LockstepRun, rows: Numbers) -> Watch:
     """Rounds are network calls of a try."""
 
     def watch(canvas: BlockState, changed: Truths) -> None:
@@ -282,25 +286,26 @@ def _telling(run: LockstepRun, rows: Numbers) -> Watch:
 
 
 def block_of(spec: SamplerSpec, denoiser: Denoiser) -> int:
-    """Positions per block: those asked for, or those that the network was trained with."""
+    """Positions per block: the requested ones, else those that the network was trained with."""
     trained = getattr(denoiser, "block_length", None)
-    asked = int(spec.settings["block_length"])
-    if not asked and trained is None:
+    requested = int(spec.settings["block_length"])
+    if not requested and trained is None:
         raise UserError(
-            "This model was not trained in blocks, so that they have no length of its own.",
+            "This model was not trained in blocks, so there is no default block length.",
             where="SamplerSpec.settings.block_length",
-            got=asked,
+            got=requested,
             expected="positions per block",
-            fix="use `block_length=4`, say",
+            fix="use, for example, `block_length=4`",
         )
-    if asked and trained not in (None, asked):
+    if requested and trained not in (None, requested):
         warnings.warn(
-            f"{denoiser.source} was trained with blocks of {trained}, not of {asked}.", stacklevel=2
+            f"{denoiser.source} was trained with blocks of {trained}, not of {requested}.",
+            stacklevel=2,
         )
-    return asked or int(trained or 0)
+    return requested or int(trained or 0)
 
 
-def _begun(run: DenseRun | LockstepRun) -> Tensor:
+def _begin(run: DenseRun | LockstepRun) -> Tensor:
     """Masks behind what is given; without a prompt a text begins with the token that ends one."""
     ids, begin = run.start(), getattr(run.denoiser, "start_id", None)
     if not run.begin.held and begin is not None:
@@ -325,7 +330,7 @@ def _refused(run: LockstepRun, tokens: Numbers) -> Truths:
 
 
 def gave_up(source: str) -> UserError:
-    """What to raise where the public code raises."""
+    """The error for a case in which the public code raises."""
     return UserError(
         f"Every one of {MOST_TRIES} tries was thrown away: the last {TAIL} tokens had an "
         f"entropy below {LEAST_ENTROPY:g} nats.",

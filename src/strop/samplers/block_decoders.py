@@ -27,7 +27,7 @@ from strop.errors import UserError
 from strop.records.decoders import ALIASES
 from strop.records.record import SAMPLERS
 from strop.samplers import public_blocks
-from strop.samplers.decoders import mask_of, telling
+from strop.samplers.decoders import mask_of, trace_rounds
 from strop.samplers.machinery.block_loop import BlockRules, fill_blocks
 from strop.samplers.machinery.blocks import BlockState
 from strop.samplers.machinery.committing import LockstepRun, lockstep
@@ -54,7 +54,10 @@ def fast(run: LockstepRun) -> Tensor:
             raise beyond_positions(denoiser, ids.shape[1])
     open_ = ids.numpy() == denoiser.mask_id
     canvas = BlockState(
-        upload(ids.numpy(), denoiser.device), np.where(open_, 0, -1), denoiser.mask_id, telling(run)
+        upload(ids.numpy(), denoiser.device),
+        np.where(open_, 0, -1),
+        denoiser.mask_id,
+        trace_rounds(run),
     )
     heat, places = _temperature(spec), np.maximum(open_.cumsum(1) - 1, 0)
     # Where the best token is taken its probability is the model's own.
@@ -63,42 +66,42 @@ def fast(run: LockstepRun) -> Tensor:
     # LLaDA 2's code takes no more steps than there are tokens to write; our random order, all.
     written = np.clip(open_[:, :length].sum(1), 1, spec.steps)
     steps = written if spec.settings.get("order") == "confidence" else None
-    found = fill_blocks(denoiser, canvas, _rules(spec, block, steps), draws, _stops(run))
-    run.counts = {name: found[name] for name in SAMPLERS[spec.name].counts}
+    counts = fill_blocks(denoiser, canvas, _rules(spec, block, steps), draws, _stops(run))
+    run.counts = {name: counts[name] for name in SAMPLERS[spec.name].counts}
     run.calls[:] = canvas.calls
     return canvas.ids[:, :length]
 
 
 def _rules(spec: SamplerSpec, block: int, steps: Numbers | None = None) -> BlockRules:
     """The rules of a sampler's name and settings; `steps` [B] instead of its own."""
-    said: dict[str, Any] = dict(spec.settings)
+    settings: dict[str, Any] = dict(spec.settings)
     common = {
         "block": block,
         "steps": spec.steps if steps is None else steps,
-        "stop": said["stop"],
-        "top_k": said.get("top_k", 0) if _temperature(spec) else 0,
+        "stop": settings["stop"],
+        "top_k": settings.get("top_k", 0) if _temperature(spec) else 0,
     }
     if spec.name == "sdar":
-        way = said["remasking"]
-        order = {"sequential": "left", "random": "random"}.get(way, "confidence")
-        level = said["threshold"] if way == "low_confidence_dynamic" else np.inf
+        remasking = settings["remasking"]
+        order = {"sequential": "left", "random": "random"}.get(remasking, "confidence")
+        level = settings["threshold"] if remasking == "low_confidence_dynamic" else np.inf
         return BlockRules(**common, order=order, threshold=level)
     if spec.name == "llada2":
-        return BlockRules(**common, order=said["order"], threshold=said["threshold"])
+        return BlockRules(**common, order=settings["order"], threshold=settings["threshold"])
     if spec.name == "llada2-edit":
         return BlockRules(
             **common,
-            quota=said["num_to_transfer"],
-            threshold=said["threshold"],
-            editing=said["editing_threshold"],
-            post_steps=said["max_post_steps"],
+            quota=settings["num_to_transfer"],
+            threshold=settings["threshold"],
+            editing=settings["editing_threshold"],
+            post_steps=settings["max_post_steps"],
         )
     return BlockRules(
         **common,
         quota=1,
-        threshold=said["threshold"],
-        sub=min(said["small_block"], block),
-        first=said["first"],
+        threshold=settings["threshold"],
+        sub=min(settings["small_block"], block),
+        first=settings["first"],
     )
 
 
@@ -112,8 +115,8 @@ def dense(run: DenseRun) -> Tensor:
             got=f"a checkpoint of the family {denoiser.spec.family!r}",
             fix="use `implementation=fast`",
         )
-    _refuse_ours(run.spec)
-    code, kind, own = LITERAL[run.spec.name]
+    _refuse_own_settings(run.spec)
+    code, kind, more_options = LITERAL[run.spec.name]
     ids = run.start()
     together = run.spec.name == "llada2-pipeline"
     run.row_calls, blocks, edits = np.zeros((3, run.batch), np.int64)
@@ -122,20 +125,22 @@ def dense(run: DenseRun) -> Tensor:
     parts = [slice(0, run.batch)] if together else [slice(i, i + 1) for i in range(run.batch)]
     for part in parts:
         text = PublicText(denoiser, ids[part, : _prompt(run, part)], run.generator)
-        text.told = _noting(run, part, text)
-        found = code(text, _options(kind, run, block, ids.shape[1] - text.size, own(run)))
+        text.on_call = _trace_part(run, part, text)
+        response = code(
+            text, _options(kind, run, block, ids.shape[1] - text.size, more_options(run))
+        )
         if run.spec.name.startswith("llada2"):  # they return the response alone
-            found = torch.cat([text.prompt, found], 1)
-        ids[part] = _laid(ids[part], found, text.size, _stops(run))
+            response = torch.cat([text.prompt, response], 1)
+        ids[part] = _on_canvas(ids[part], response, text.size, _stops(run))
         run.row_calls[part], blocks[part] = text.calls, len(text.opened)
         edits[part] = torch.as_tensor(text.edits).cpu().numpy()  # waits
     return ids
 
 
-def _laid(ids: Tensor, found: Tensor, prompt: int, stops: Sequence[int]) -> Tensor:
+def _on_canvas(ids: Tensor, response: Tensor, prompt: int, stops: Sequence[int]) -> Tensor:
     """A public answer (prompt included) on the canvas; behind its first end, that end."""
-    columns = min(ids.shape[1], found.shape[1])
-    ids = torch.cat([found[:, :columns], ids[:, columns:]], 1)
+    columns = min(ids.shape[1], response.shape[1])
+    ids = torch.cat([response[:, :columns], ids[:, columns:]], 1)
     for row in ids:
         ends = torch.isin(row[prompt:], torch.tensor(list(stops), device=row.device)).nonzero()
         if len(ends):
@@ -145,9 +150,9 @@ def _laid(ids: Tensor, found: Tensor, prompt: int, stops: Sequence[int]) -> Tens
 
 def _prompt(run: DenseRun, part: slice) -> int:
     """The length of the prompt, which is all that the public codes know to be given."""
-    given = ~run.begin.open[part]
-    size = int(given[0].sum())
-    if not given[:, :size].all():
+    is_given = ~run.begin.open[part]
+    size = int(is_given[0].sum())
+    if not is_given[:, :size].all():
         raise UserError(
             f"The public code of {run.spec.name!r} takes prompts, not gaps.",
             got="given tokens behind an open position",
@@ -156,13 +161,13 @@ def _prompt(run: DenseRun, part: slice) -> int:
     return size
 
 
-def _noting(run: DenseRun, part: slice, text: PublicText) -> Callable[[Tensor], None]:
+def _trace_part(run: DenseRun, part: slice, text: PublicText) -> Callable[[Tensor], None]:
     """Tell the trace what a call changed."""
     length = run.begin.open.shape[1]
     before = run.begin.ids(run.denoiser.mask_id)[part].numpy().copy()
     calls = 0
 
-    def told(x: Tensor) -> None:
+    def note_call(x: Tensor) -> None:
         nonlocal calls
         now = x[:, :length].cpu().numpy()  # waits
         old = before[:, : now.shape[1]]
@@ -172,24 +177,24 @@ def _noting(run: DenseRun, part: slice, text: PublicText) -> Callable[[Tensor], 
         if text.chance is None:
             return
         start, chance = text.chance
-        mine = np.flatnonzero((column >= start) & (column < start + chance.shape[1]))
-        at = upload_rows(chance.device, row[mine], column[mine] - start)
-        run.know(row[mine] + part.start, column[mine], chance[at])
+        in_block = np.flatnonzero((column >= start) & (column < start + chance.shape[1]))
+        at = upload_rows(chance.device, row[in_block], column[in_block] - start)
+        run.know(row[in_block] + part.start, column[in_block], chance[at])
 
-    return told
+    return note_call
 
 
 def _block(run: DenseRun | LockstepRun) -> int:
-    """The block that is asked for; another than trained is allowed, and said."""
-    asked = int(run.spec.settings["block_length"])
-    known = getattr(run.denoiser, "block_length", None)
-    if known is not None and asked not in (0, known):
+    """The requested block length; one that differs from the trained one brings a warning."""
+    requested = int(run.spec.settings["block_length"])
+    trained = getattr(run.denoiser, "block_length", None)
+    if trained is not None and requested not in (0, trained):
         warnings.warn(
-            f"{run.denoiser.source} was trained in blocks of {known} and is asked for blocks of "
-            f"{asked}: its predictions there are no part of its training.",
+            f"{run.denoiser.source} was trained in blocks of {trained} and is now given blocks of "
+            f"{requested}: it was not trained for predictions there.",
             stacklevel=2,
         )
-    return asked or known or min(DEFAULT_BLOCK, run.length)
+    return requested or trained or min(DEFAULT_BLOCK, run.length)
 
 
 def _temperature(spec: SamplerSpec) -> float:
@@ -210,10 +215,10 @@ def _stop(run: DenseRun) -> int:
 def _ends(name: str, switch: str) -> Callable[[DenseRun], dict[str, Any]]:
     """The option that says which token ends a text, and that an end stops the code."""
 
-    def own(run: DenseRun) -> dict[str, Any]:
+    def end_options(run: DenseRun) -> dict[str, Any]:
         return {name: _stop(run), "eos_early_stop": run.spec.settings["stop"] == switch}
 
-    return own
+    return end_options
 
 
 def _sdar(run: DenseRun) -> dict[str, Any]:
@@ -228,21 +233,32 @@ def _pipeline(run: DenseRun) -> dict[str, Any]:
 
 
 def _fast_dllm_v2(run: DenseRun) -> dict[str, Any]:
-    said, block = run.spec.settings, _block(run)
+    settings, block = run.spec.settings, _block(run)
     return {
         "block_size": block,
-        "small_block_size": min(int(said["small_block"]), block),
-        "stop_token": _stop(run) if said["stop"] == "early" else -1,
+        "small_block_size": min(int(settings["small_block"]), block),
+        "stop_token": _stop(run) if settings["stop"] == "early" else -1,
     }
 
 
-def _options(kind: Any, run: DenseRun, block: int, length: int, own: dict[str, Any]) -> Any:
+def _options(
+    kind: Any, run: DenseRun, block: int, length: int, more_options: dict[str, Any]
+) -> Any:
     """A public code's options: our settings under its names, and what is its own."""
-    said = {**run.spec.settings, "steps": run.spec.steps, "top_p": run.spec.top_p}
-    said |= {"temperature": _temperature(run.spec), "block_length": block}
-    said |= {"gen_length": length, "max_new_tokens": length}
-    ours = {field.name: ALIASES.get(field.name, field.name) for field in fields(kind)}
-    return kind(**{**{theirs: said[name] for theirs, name in ours.items() if name in said}, **own})
+    settings = {**run.spec.settings, "steps": run.spec.steps, "top_p": run.spec.top_p}
+    settings |= {"temperature": _temperature(run.spec), "block_length": block}
+    settings |= {"gen_length": length, "max_new_tokens": length}
+    name_of_option = {field.name: ALIASES.get(field.name, field.name) for field in fields(kind)}
+    return kind(
+        **{
+            **{
+                option: settings[name]
+                for option, name in name_of_option.items()
+                if name in settings
+            },
+            **more_options,
+        }
+    )
 
 
 LITERAL: dict[str, tuple[Callable[..., Tensor], Any, Callable[[DenseRun], dict[str, Any]]]] = {
@@ -257,7 +273,7 @@ LITERAL: dict[str, tuple[Callable[..., Tensor], Any, Callable[[DenseRun], dict[s
     "fast-dllm-v2": (public_blocks.fast_dllm_v2, public_blocks.FastV2Options, _fast_dllm_v2),
 }
 """By the name of the sampler: the public code, its options, and those that no setting is."""
-OURS = {
+OWN_SETTINGS = {
     "sdar": ("remasking", "random", "has no random order"),
     "llada2": ("order", "random", "commits the likeliest draws first"),
     "fast-dllm-v2": ("first", "draw", "takes the best first token of a block"),
@@ -265,8 +281,8 @@ OURS = {
 """Settings of which the public codes know but one side."""
 
 
-def _refuse_ours(spec: SamplerSpec) -> None:
-    name, value, why = OURS.get(spec.name, ("", "", ""))
+def _refuse_own_settings(spec: SamplerSpec) -> None:
+    name, value, why = OWN_SETTINGS.get(spec.name, ("", "", ""))
     if name and spec.settings[name] == value:
         raise UserError(
             f"The public code of {spec.name!r} {why}.",

@@ -3,12 +3,10 @@
 Everything else is the same: prompts, blocks, steps, temperature and the random numbers, which have
 addresses. See `strop study cache`.
 
-What a cache would have said: a reader of the whole canvas that asks the caches as well.
-
-The run is the uncached one. At each of its calls the same canvas is read through every cache, whose
-keys and values are those of the call that opened the block, and the two laws of the clean token are
-compared at every open position of the block. So what is measured is the cache alone, not what
-follows from tokens that it changed earlier.
+`Shadowed` measures the laws along the uncached run. At each of its calls the same canvas is read
+through every cache, whose keys and values are those of the call that opened the block, and the two
+laws of the clean token are compared at every open position of the block. So what is measured is the
+cache alone, not what follows from tokens that it changed earlier.
 """
 
 from __future__ import annotations
@@ -42,11 +40,11 @@ class Laws:
     moved: Floats
     """Positions whose best token is another one."""
     open: Floats
-    """Positions."""
+    """The number of open positions."""
 
     @classmethod
     def empty(cls, batch: int, calls: int) -> Laws:
-        """To be added to."""
+        """Sums of zero, to be added to."""
         return cls(*(np.zeros((batch, calls)) for _ in range(3)))
 
     def add(self, row: NDArray, call: NDArray, kl: Tensor, moved: Tensor) -> None:
@@ -87,14 +85,14 @@ class Shadowed(NetworkReader):
         if opens or self._before is None:
             self._inside, self._before = inside, canvas.calls.copy()
         call = (canvas.calls - self._before)[rows]
-        # A cache is filled for all sequences that have the block, whoever needs the call.
-        asked = np.flatnonzero(inside.any(1)) if opens else rows
-        here = replace(turn, round=0 if opens else max(1, turn.round))
-        place = np.searchsorted(asked, rows)
+        # A cache is filled for all sequences that have the block, needed or not.
+        filled = np.flatnonzero(inside.any(1)) if opens else rows
+        shadow_turn = replace(turn, round=0 if opens else max(1, turn.round))
+        index = np.searchsorted(filled, rows)
         for name, shadow in self._shadows.items():
-            seen = shadow.read(canvas, asked, inside, candidates, here)
+            seen = shadow.read(canvas, filled, inside, candidates, shadow_turn)
             for sequence, column, logits in view.chunks(view.open):
-                other = seen.at(place[sequence], column - seen.start)
+                other = seen.at(index[sequence], column - seen.start)
                 kl, moved = _compared(logits, other, canvas.mask_id)
                 self._laws[name].add(rows[sequence], call[sequence], kl, moved)
         return view
@@ -103,16 +101,16 @@ class Shadowed(NetworkReader):
 def _compared(logits: Tensor, other: Tensor, mask_id: int) -> tuple[Tensor, Tensor]:
     """KL of two laws over clean tokens, row by row, and whether their best tokens differ."""
     logits[:, mask_id] = other[:, mask_id] = -torch.inf
-    ours, theirs = logits.double().log_softmax(-1), other.double().log_softmax(-1)
-    excess = ours - theirs
+    log_probs, other_log_probs = logits.double().log_softmax(-1), other.double().log_softmax(-1)
+    excess = log_probs - other_log_probs
     excess[:, mask_id] = 0.0  # ruled out in both
-    kl = (ours.exp() * excess).sum(-1).clamp(min=0.0)  # below zero is rounding
-    return kl, ours.argmax(-1) != theirs.argmax(-1)
+    kl = (log_probs.exp() * excess).sum(-1).clamp(min=0.0)  # below zero is rounding
+    return kl, log_probs.argmax(-1) != other_log_probs.argmax(-1)
 
 
 @dataclass(frozen=True)
 class CachedOutputs:
-    """What came out, in the order of the outputs."""
+    """The outputs through one cache, in their order."""
 
     ids: Numbers
     """Generated tokens [n, L], without the prompts."""
@@ -121,7 +119,7 @@ class CachedOutputs:
     positions: Numbers
     """Positions that the network computed [n], all calls together."""
     seconds: float
-    """For all of them."""
+    """Seconds for all outputs together."""
 
 
 @dataclass(frozen=True)
@@ -133,7 +131,7 @@ class CacheBench:
     """Of a sampler that has caches, with one of them."""
     length: int
     outputs: Sequence[int]
-    """Their numbers."""
+    """The numbers of the outputs."""
     seed: int = 0
     prompts: Sequence[Sequence[int]] = ((),)
     """Token ids; output i follows prompt i mod P."""
@@ -145,8 +143,8 @@ class CacheBench:
 
         (Without its cache a public decoder may be another one: Fast-dLLM's for Dream is.)
         """
-        mine = recipe(self.spec.name, self.spec.settings)
-        return replace(mine, decoder=fitting(mine, self.denoiser), cache="none")
+        cached = recipe(self.spec.name, self.spec.settings)
+        return replace(cached, decoder=fitting(cached, self.denoiser), cache="none")
 
     def run(self, cache: str, *, seed: int | None = None) -> CachedOutputs:
         """All outputs through one cache, or `none`."""
@@ -164,14 +162,14 @@ class CacheBench:
 
     def laws(self, caches: Sequence[str]) -> dict[str, Laws]:
         """How far each cache's laws are from the uncached ones, along the uncached outputs."""
-        whole = {cache: Laws.empty(len(self.outputs), self.length) for cache in caches}
+        all_laws = {cache: Laws.empty(len(self.outputs), self.length) for cache in caches}
         for batch in self.batches():
-            some = {cache: Laws.empty(len(batch), self.length) for cache in caches}
-            self._filled(batch, "none", seed=self.seed, laws=some)
-            for cache, laws in some.items():
+            batch_laws = {cache: Laws.empty(len(batch), self.length) for cache in caches}
+            self._filled(batch, "none", seed=self.seed, laws=batch_laws)
+            for cache, laws in batch_laws.items():
                 for name, table in vars(laws).items():
-                    getattr(whole[cache], name)[batch] = table
-        return whole
+                    getattr(all_laws[cache], name)[batch] = table
+        return all_laws
 
     def _filled(
         self, batch: Numbers, cache: str, *, seed: int, laws: Mapping[str, Laws] | None = None
@@ -196,10 +194,10 @@ class CacheBench:
     def batches(self) -> Iterator[Numbers]:
         """Places of outputs whose prompts are equally long: no padding that would be computed."""
 
-        def size(place: int) -> int:
-            return len(self._prompt(self.outputs[place]))
+        def size(index: int) -> int:
+            return len(self._prompt(self.outputs[index]))
 
         for _, group in groupby(sorted(range(len(self.outputs)), key=size), key=size):
-            mine = np.array(list(group), np.int64)
-            for first in range(0, len(mine), self.batch_size):
-                yield mine[first : first + self.batch_size]
+            indices = np.array(list(group), np.int64)
+            for first in range(0, len(indices), self.batch_size):
+                yield indices[first : first + self.batch_size]

@@ -122,7 +122,7 @@ def fast(run: LockstepRun) -> Tensor:
         outputs=run.outputs,
         starts=run.begin.starts,
         stops=_stops(run),
-        watch=telling(run),
+        watch=trace_rounds(run),
     )
     run.calls[:] = canvas.calls
     return canvas.ids
@@ -132,15 +132,15 @@ def dense(run: DenseRun) -> Tensor:
     """A public code to the bit, as a sampler; the precision of the draw is the code's own."""
     mask_of(run.denoiser)
     ids = run.start()
-    given = (run.begin.ids(run.denoiser.mask_id) != run.denoiser.mask_id).all(0)
-    prompt = int(given.long().cumprod(0).sum())  # on the host
-    task = PublicRun(run.denoiser, ids, prompt, run.generator, watch=telling(run))
+    is_given = (run.begin.ids(run.denoiser.mask_id) != run.denoiser.mask_id).all(0)
+    prompt = int(is_given.long().cumprod(0).sum())  # on the host
+    task = PublicRun(run.denoiser, ids, prompt, run.generator, watch=trace_rounds(run))
     canvas = LITERAL[run.spec.name](task, run)
     run.calls += canvas.total
     return canvas.ids
 
 
-def telling(run: DenseRun | LockstepRun) -> Watch:
+def trace_rounds(run: DenseRun | LockstepRun) -> Watch:
     """Rounds are network calls: the order in which a pool keeps when tokens came."""
 
     def watch(canvas: BlockState, changed: Truths) -> None:
@@ -182,7 +182,7 @@ def _stops(run: DenseRun | LockstepRun) -> Sequence[int]:
     end = run.spec.settings.get("end", "free")
     if end != "free" and not stops:
         raise UserError(
-            "Nothing says which tokens end a text of this model.",
+            "The tokens that end a text of this model are unknown.",
             where=run.denoiser.source,
             got=f"end={end!r}",
             expected="an end of text in the configuration, or an end of turn in the tokenizer",
@@ -219,19 +219,19 @@ def _fast_dllm_dream(settings: Settings) -> DecoderRecipe:
     cached, level = settings["cache"] != "none", settings["threshold"]
     by_threshold = settings["alg"] == "confidence_threshold"
     if not cached:  # all of the canvas is one block
-        whole = {**settings, "block_length": 0}
+        one_block = {**settings, "block_length": 0}
         return (
-            _parts(whole, ALGORITHMS["maskgit_plus"], Carried(level))
+            _parts(one_block, ALGORITHMS["maskgit_plus"], Carried(level))
             if by_threshold
-            else _dream(whole)
+            else _dream(one_block)
         )
     if by_threshold:
         score, commit = ALGORITHMS["maskgit_plus"], Threshold(level)
     else:  # whatever is asked for, the cached sampler orders by entropy
         score = ALGORITHMS["entropy"]
         commit = Schedule(settings["eps"], settings["alg_temp"], late=True)
-    found = _parts(settings, score, commit)
-    return replace(found, decoder=replace(found.decoder, opening=True))
+    decoder_recipe = _parts(settings, score, commit)
+    return replace(decoder_recipe, decoder=replace(decoder_recipe.decoder, opening=True))
 
 
 def _blockwise(settings: Settings) -> DecoderRecipe:
@@ -261,17 +261,17 @@ RECIPES: dict[str, Callable[[Settings], DecoderRecipe]] = {
 """By the name of the sampler; `strop.records.decoders` declares their settings."""
 
 
-def _said(run: DenseRun, *names: str) -> dict[str, Any]:
-    """Options that the public codes call as we do."""
-    own = {name: run.spec.settings[name] for name in names}
-    return {"steps": run.spec.steps, "temperature": run.spec.temperature, **own}
+def _shared_options(run: DenseRun, *names: str) -> dict[str, Any]:
+    """Options that have the same names in the public codes."""
+    options = {name: run.spec.settings[name] for name in names}
+    return {"steps": run.spec.steps, "temperature": run.spec.temperature, **options}
 
 
 def _literal_llada(task: PublicRun, run: DenseRun) -> BlockState:
     end = run.spec.settings["end"]
     return public_llada(
         task,
-        **_said(run, "block_length", "cfg_scale", "remasking"),
+        **_shared_options(run, "block_length", "cfg_scale", "remasking"),
         logits_eos_inf=end == "never",
         confidence_eos_eot_inf=end == "last",
         stops=_stops(run),
@@ -281,17 +281,19 @@ def _literal_llada(task: PublicRun, run: DenseRun) -> BlockState:
 def _literal_fast_dllm(task: PublicRun, run: DenseRun) -> BlockState:
     commit = run.spec.settings["commit"]
     level = () if commit == "quota" else (str(commit),)
-    return public_fast_dllm_llada(task, **_said(run, "cache", "block_length", "remasking", *level))
+    return public_fast_dllm_llada(
+        task, **_shared_options(run, "cache", "block_length", "remasking", *level)
+    )
 
 
 def _literal_dream(task: PublicRun, run: DenseRun) -> BlockState:
-    said = _said(run, "top_k", "alg", "alg_temp", "eps")
-    return public_dream(task, **said, top_p=run.spec.top_p)
+    options = _shared_options(run, "top_k", "alg", "alg_temp", "eps")
+    return public_dream(task, **options, top_p=run.spec.top_p)
 
 
 def _literal_fast_dllm_dream(task: PublicRun, run: DenseRun) -> BlockState:
-    own = ("cache", "block_length", "top_k", "alg", "alg_temp", "eps", "threshold")
-    return public_fast_dllm_dream(task, **_said(run, *own), top_p=run.spec.top_p)
+    options = ("cache", "block_length", "top_k", "alg", "alg_temp", "eps", "threshold")
+    return public_fast_dllm_dream(task, **_shared_options(run, *options), top_p=run.spec.top_p)
 
 
 LITERAL: dict[str, Callable[[PublicRun, DenseRun], BlockState]] = {

@@ -52,7 +52,7 @@ SURE = 1e9
 
 
 def ancestral(run: DenseRun) -> Tensor:
-    """The student alone."""
+    """The student without its reward."""
     ids = run.start()
     for t, s in zip(run.grid.t, run.grid.s, strict=True):
         drawn = run.draw(_weights(run, run.logits(ids, sigma(t)), t, s))
@@ -87,10 +87,10 @@ def sigma(t: Tensor) -> Tensor:
 
 def tilt_strengths(spec: SamplerSpec) -> list[float]:
     """The strength of the tilt at each tilted update; the updates after them re-rank."""
-    own = cast("dict[str, float]", spec.settings)
-    tilted = int(spec.steps * (1 - own["rerank"]))
-    rise = own["tilt_end"] - own["tilt_start"]
-    return [own["tilt_start"] + i / max(1, tilted - 1) * rise for i in range(tilted)]
+    settings = cast("dict[str, float]", spec.settings)
+    tilted = int(spec.steps * (1 - settings["rerank"]))
+    rise = settings["tilt_end"] - settings["tilt_start"]
+    return [settings["tilt_start"] + i / max(1, tilted - 1) * rise for i in range(tilted)]
 
 
 def offers(logits: Tensor, mask_id: int, spec: SamplerSpec) -> Tensor:
@@ -213,7 +213,7 @@ def _base_log_probs(run: DenseRun, ids: Tensor) -> Tensor:
 
 @lockstep
 def fast_ancestral(run: LockstepRun) -> Tensor:
-    """The student alone."""
+    """The student without its reward."""
     state = Going.begin(run)
     for k, t in enumerate(run.grid.t):
         draws, masked = CandidateOffers(run, k), _masked(run, state)
@@ -338,16 +338,16 @@ def _tilted(run: LockstepRun, state: Going, k: int, strength: float) -> None:
     denoiser, level = cast(DiDi, run.denoiser), sigma(run.grid.t[k])
     judge = denoiser.discriminator
     hidden = run.hidden(ids, slots, level, blank=bool(masked[slots].all()))
-    mine = ids[run.upload(slots)]
+    tokens = ids[run.upload(slots)]
     table = judge.vocab_embed.embedding
-    embedded = table[mine]
+    embedded = table[tokens]
     where, position = np.nonzero(masked[slots])
     for part, logits in run.rows(hidden, where, position):
         at = upload_rows(ids.device, where[part], position[part])
         embedded[at[0], at[1]] = logits.softmax(-1) @ table
     run.calls[slots] += 1
     levels = run.upload(np.full(len(slots), level.numpy()))
-    slopes = judge.gradient(embedded, mine == denoiser.mask_id, levels, denoiser.dtype)
+    slopes = judge.gradient(embedded, tokens == denoiser.mask_id, levels, denoiser.dtype)
     _reveal(run, state, hidden, slots, offered, draws, (strength, slopes))
 
 
@@ -361,14 +361,14 @@ def _slope_at(run: LockstepRun, logits: Tensor, slope: Tensor) -> Tensor:
 def _reranked(run: LockstepRun, state: Going, k: int) -> None:
     count, masked = int(run.spec.settings["candidates"]), _masked(run, state)
     draws = [CandidateOffers(run, k, candidate) for candidate in range(count)]
-    offered = [masked & one.opened() for one in draws]
-    slots = np.flatnonzero(np.any([one.any(1) for one in offered], axis=0))
+    offered = [masked & draw.opened() for draw in draws]
+    slots = np.flatnonzero(np.any([draw.any(1) for draw in offered], axis=0))
     if not slots.size:
         return
     hidden = run.hidden(state.ids, slots, sigma(run.grid.t[k]), blank=bool(masked[slots].all()))
     futures = [state.copy() for _ in range(count)]
-    for one, where, future in zip(draws, offered, futures, strict=True):
-        _reveal(run, future, hidden, slots, where, one)
+    for draw, where, future in zip(draws, offered, futures, strict=True):
+        _reveal(run, future, hidden, slots, where, draw)
     chosen = _choice(run, slots, k, [future.ids for future in futures])
     for candidate, future in enumerate(futures):
         won = slots[chosen == candidate]

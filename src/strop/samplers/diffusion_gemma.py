@@ -36,10 +36,10 @@ from strop.spec.generator import SamplerSpec
 from strop.spec.value import Cooling
 
 Watch = Callable[["OpenCanvas", Tensor, Tensor], None]
-"""Told after every decoder call: what was made of it, what was read and where draws were accepted,
-both [R, C]."""
-Told = Callable[[Numbers, int, "OpenCanvas"], None]
-"""Told after every decoder call: the sequences of a canvas, its number, and what became of it."""
+"""Called after every decoder call: the canvas, what was read and where draws were accepted, both
+[R, C]."""
+OnCall = Callable[[Numbers, int, "OpenCanvas"], None]
+"""Called after every decoder call: the sequences of a canvas, its number, and what became of it."""
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ class CanvasRule:
 
     @classmethod
     def of(cls, spec: SamplerSpec, denoiser: DiffusionGemma) -> CanvasRule:
-        """That of a sampler's settings."""
+        """The rule of a sampler's settings."""
         chosen = spec.settings
         return cls(
             steps=spec.steps,
@@ -84,7 +84,7 @@ class CanvasDraws(Protocol):
     with) of a canvas."""
 
     def noise(self, rows: Numbers, canvas: int, call: int, size: int) -> Tensor:
-        """Any ids [R, C]."""
+        """Uniform ids [R, C]."""
         ...
 
     def tokens(self, logits: Tensor, rows: Numbers, canvas: int, call: int) -> Tensor:
@@ -136,7 +136,7 @@ class AddressedCanvasDraws:
         where = self._where(rows, canvas, call, logits.shape[1])
         if isinstance(self._draws, ExactDraw):
             return self._draws.tokens(law, where)[0].view(logits.shape[:2])
-        empty = torch.nn.functional.pad(law, (0, 1), value=NEG_INFINITY)  # a mask that nobody has
+        empty = torch.nn.functional.pad(law, (0, 1), value=NEG_INFINITY)  # a mask that never wins
         certain = Weights.certain(len(law))
         drawn, _ = self._draws.draw(empty, where, certain, self.vocab_size)
         return upload(drawn, logits.device).view(logits.shape[:2])
@@ -144,8 +144,8 @@ class AddressedCanvasDraws:
     def _where(self, rows: Numbers, canvas: int, call: int, size: int) -> Address:
         number = np.repeat(self.outputs[rows], size)
         first = 0 if self.again else canvas
-        place = np.tile(first * size + np.arange(size), len(rows))
-        return Address(number, np.full(len(number), call), place)
+        position = np.tile(first * size + np.arange(size), len(rows))
+        return Address(number, np.full(len(number), call), position)
 
 
 @dataclass
@@ -167,7 +167,7 @@ class OpenCanvas:
 
     @classmethod
     def start(cls, ids: Tensor, stability: int) -> OpenCanvas:
-        """Noise, and nothing known."""
+        """A canvas of noise without predictions."""
         history = torch.full((stability, *ids.shape), -1, device=ids.device)
         done = torch.zeros(len(ids), dtype=torch.bool, device=ids.device)
         return cls(
@@ -192,7 +192,7 @@ class Writing:
     first: Tensor | None = None
     """The canvas to begin with instead of noise."""
     watch: Watch | None = None
-    told: Told | None = None
+    on_call: OnCall | None = None
     calls: Numbers = field(init=False)
     """[B], the network calls that each took part in."""
     decodings: Numbers = field(init=False)
@@ -248,17 +248,17 @@ class Writing:
         if number == 0 and self.first is not None:
             noise = self.first
         state = OpenCanvas.start(noise, self.rule.stability)
-        here = np.arange(len(rows))  # those that are read
+        reading = np.arange(len(rows))  # those that are read
         for step in range(self.rule.steps):
             done = (state.done | self.ended[self._up(rows)]).cpu().numpy()  # waits
             self.decodings[rows[~done]] += 1
-            if not self.together and (len(going := np.flatnonzero(~done)) < len(here)):
-                memory = memory.of(self._up(np.searchsorted(here, going)))
-                here = going
-            self._count(rows[here])
-            self._call(state, memory, rows[here], self._up(here), number, step)
-            if self.told is not None:
-                self.told(rows, number, state)
+            if not self.together and (len(going := np.flatnonzero(~done)) < len(reading)):
+                memory = memory.of(self._up(np.searchsorted(reading, going)))
+                reading = going
+            self._count(rows[reading])
+            self._call(state, memory, rows[reading], self._up(reading), number, step)
+            if self.on_call is not None:
+                self.on_call(rows, number, state)
             if bool(state.done.all()):  # waits
                 break
         return state.out
@@ -268,13 +268,13 @@ class Writing:
         state: OpenCanvas,
         memory: CanvasMemory,
         rows: Numbers,
-        here: Tensor,
+        sequences: Tensor,
         number: int,
         step: int,
     ) -> None:
-        """One decoder call of the sequences at `here`; those that are done stay as they are."""
-        rule, read = self.rule, state.ids[here]
-        before = None if state.before is None else state.before[here]
+        """One decoder call of the sequences `sequences`; those that are done stay as they are."""
+        rule, read = self.rule, state.ids[sequences]
+        before = None if state.before is None else state.before[sequences]
         scores = self.denoiser.denoise(read, memory, before)
         logits = tempered(scores, temperature_at(rule.temperature, step, rule.steps))
         drawn = self.draws.tokens(logits, rows, number, step + 1)
@@ -283,8 +283,8 @@ class Writing:
         accepted = within_bound(entropy, rule.entropy_bound)
         noise = self.draws.noise(rows, number, step + 1, self.canvas_length).to(drawn.device)
         following = torch.where(accepted, drawn, noise)
-        going = ~state.done[here]
-        at, best = here[going], logits.argmax(-1)[going]
+        going = ~state.done[sequences]
+        at, best = sequences[going], logits.argmax(-1)[going]
         state.ids = state.ids.index_put((at,), following[going])
         out = {"best": best, "drawn": drawn[going], "canvas": following[going]}[rule.emit]
         state.out = state.out.index_put((at,), out)
@@ -311,9 +311,9 @@ class Writing:
         room = self.text.new_full((len(self.text), size), self.filler)
         room[self._up(rows)] = written
         before = self.ended
-        here = torch.isin(room, ends)
+        is_end = torch.isin(room, ends)
         self.text = torch.cat([self.text, room], 1)
-        now = here.any(1)
+        now = is_end.any(1)
         if self.rule.most is not None and self.text.shape[1] >= self.rule.most:
             now = torch.ones_like(now)
         self.ended = before | now
@@ -359,7 +359,7 @@ def dense(run: DenseRun) -> Tensor:
     denoiser = cast(DiffusionGemma, run.denoiser)
     draws = GeneratorDraws(run.generator, denoiser.vocab_size, denoiser.device)
     writing = _begin(run, draws, together=True)
-    ids = _written(run, writing)
+    ids = _write_canvases(run, writing)
     run.calls += writing.total
     run.counts = {"canvases": writing.canvases}
     return ids
@@ -367,11 +367,11 @@ def dense(run: DenseRun) -> Tensor:
 
 @lockstep
 def fast(run: LockstepRun) -> Tensor:
-    """The same law from numbers with an address; nobody waits for others."""
+    """The same law from numbers with an address; sequences do not wait for each other."""
     vocabulary = run.denoiser.vocab_size
     draws = AddressedCanvasDraws(run.seed, run.spec, run.outputs, vocabulary, run.spec.precision)
     writing = _begin(run, draws, together=False)
-    ids = _written(run, writing)
+    ids = _write_canvases(run, writing)
     run.calls[:] = writing.calls
     run.counts = {"canvases": writing.canvases}
     return ids
@@ -387,10 +387,10 @@ def _begin(run: DenseRun | LockstepRun, draws: CanvasDraws, *, together: bool) -
             got=spec.top_p,
             fix="leave it out; a lower `temperature` or `entropy_bound` sharpens",
         )
-    given = run.begin.given[:, : _prompt(run)]
-    if not given.shape[1]:
-        given = np.full((len(given), 1), denoiser.start_id, np.int64)
-    text = upload(given, denoiser.device)
+    prompts = run.begin.given[:, : _prompt(run)]
+    if not prompts.shape[1]:
+        prompts = np.full((len(prompts), 1), denoiser.start_id, np.int64)
+    text = upload(prompts, denoiser.device)
     return Writing(
         denoiser, CanvasRule.of(spec, denoiser), draws, text, denoiser.block_length, together
     )
@@ -401,7 +401,7 @@ def _prompt(run: DenseRun | LockstepRun) -> int:
     return int((~run.begin.open[0]).sum()) if run.begin.held else 0
 
 
-def _written(run: DenseRun | LockstepRun, writing: Writing) -> Tensor:
+def _write_canvases(run: DenseRun | LockstepRun, writing: Writing) -> Tensor:
     """Whole canvases, cut to the length that was asked for, the prompt before them."""
     prompt, size = _prompt(run), writing.canvas_length
     length = run.begin.open.shape[1] - prompt
@@ -415,19 +415,19 @@ def _written(run: DenseRun | LockstepRun, writing: Writing) -> Tensor:
             expected=f"at most {writing.denoiser.length} positions",
             fix="ask for a smaller `length`",
         )
-    writing.told = _telling(run, writing, prompt, length)
+    writing.on_call = _trace_calls(run, writing, prompt, length)
     text = writing.run(canvases)[:, writing.prompt :]
     missing = canvases * size - text.shape[1]  # of texts that ended early
     ids = torch.nn.functional.pad(text, (0, missing), value=writing.filler)[:, :length]
     return torch.cat([upload(run.begin.given[:, :prompt], ids.device), ids], 1)
 
 
-def _telling(run: DenseRun | LockstepRun, writing: Writing, prompt: int, length: int) -> Told:
+def _trace_calls(run: DenseRun | LockstepRun, writing: Writing, prompt: int, length: int) -> OnCall:
     """Rounds are network calls: a pool keeps after which of them each token last changed."""
     size = writing.canvas_length
     last = np.full((len(writing.text), length), -1)
 
-    def told(rows: Numbers, number: int, state: OpenCanvas) -> None:
+    def note_call(rows: Numbers, number: int, state: OpenCanvas) -> None:
         columns = np.arange(number * size, min((number + 1) * size, length))
         now = state.out.cpu().numpy()[:, : len(columns)]  # waits
         row, column = np.nonzero(last[rows][:, columns] != now)
@@ -437,4 +437,4 @@ def _telling(run: DenseRun | LockstepRun, writing: Writing, prompt: int, length:
         at = upload(rows, state.out.device)[:, None], upload(columns + prompt, state.out.device)
         run.trace.chance[at] = state.chance[:, : len(columns)]
 
-    return told
+    return note_call

@@ -48,7 +48,7 @@ def ancestral(run: DenseRun) -> Tensor:
     ids = torch.randint(run.denoiser.vocab_size, shape, generator=source, device=source.device)
     ids = run.begin.hold(brought(ids, run.denoiser.device))
     everywhere = np.nonzero(run.begin.open)
-    run.trace.begun(everywhere, ids.cpu().numpy()[everywhere])  # waits
+    run.trace.begin(everywhere, ids.cpu().numpy()[everywhere])  # waits
     for t, s in zip(run.grid.t, run.grid.s, strict=True):
         drawn = run.draw(_posterior(run, ids, alpha_of(t), alpha_of(s)))
         ids = run.step(ids, run.begin.hold(drawn))
@@ -70,15 +70,15 @@ def _prediction(run: DenseRun, ids: Tensor, alpha: Tensor) -> Tensor:
 
 def _posterior(run: DenseRun, ids: Tensor, alpha_t: Tensor, alpha_s: Tensor) -> Tensor:
     clean = _prediction(run, ids, alpha_t).to(run.dtype).exp()
-    kept, classes = alpha_t / alpha_s, clean.shape[-1]
-    here = torch.zeros(clean.shape, device=ids.device).scatter_(-1, ids[..., None], 1.0)
-    own = clean.gather(-1, ids[..., None])
+    ratio, classes = alpha_t / alpha_s, clean.shape[-1]
+    one_hot = torch.zeros(clean.shape, device=ids.device).scatter_(-1, ids[..., None], 1.0)
+    own_prob = clean.gather(-1, ids[..., None])
     return (
-        alpha_t * classes * clean * here
-        + (kept - alpha_t) * here
+        alpha_t * classes * clean * one_hot
+        + (ratio - alpha_t) * one_hot
         + (alpha_s - alpha_t) * clean
-        + (1 - kept) * (1 - alpha_s) / classes
-    ) / (alpha_t * classes * own + (1 - alpha_t))
+        + (1 - ratio) * (1 - alpha_s) / classes
+    ) / (alpha_t * classes * own_prob + (1 - alpha_t))
 
 
 @lockstep
@@ -89,7 +89,7 @@ def fast(run: LockstepRun) -> Tensor:
     first = _anything(run, run.uniform(everywhere[0], 0, everywhere[1], START))
     tokens = run.begin.ids(0).numpy()
     tokens[everywhere] = first
-    run.trace.begun(everywhere, first)
+    run.trace.begin(everywhere, first)
     ids = run.upload(tokens.copy())
     times = [*zip(grid.t, alpha_of(grid.s), strict=True), (grid.last, torch.ones(()))]
     for k, (t, after) in enumerate(times):
@@ -125,12 +125,14 @@ def _update(
     chance = []
     for part, logits in run.rows(hidden, where, position):
         log_probs = any_log_probs(logits, run.spec.temperature, run.spec.top_p)
-        here = slot[part], k, position[part]
-        own = log_probs.gather(-1, before[part, None])[:, 0].double().exp().cpu().numpy()  # waits
-        accept = (1 - alpha_t) / (alpha_t * run.denoiser.vocab_size * own + 1 - alpha_t)
-        moves = run.uniform(*here, ACCEPT) < accept
-        predicted = run.uniform(*here, ORIGIN) * (drawn + noise) < drawn
-        u = run.uniform(*here, TOKEN)
+        address = slot[part], k, position[part]
+        own_prob = (
+            log_probs.gather(-1, before[part, None])[:, 0].double().exp().cpu().numpy()
+        )  # waits
+        accept = (1 - alpha_t) / (alpha_t * run.denoiser.vocab_size * own_prob + 1 - alpha_t)
+        moves = run.uniform(*address, ACCEPT) < accept
+        predicted = run.uniform(*address, ORIGIN) * (drawn + noise) < drawn
+        u = run.uniform(*address, TOKEN)
         after[part][moves & ~predicted] = _anything(run, u[moves & ~predicted])
         rows = np.flatnonzero(moves & predicted)
         if rows.size:

@@ -27,7 +27,7 @@ ROUNDS = 10_000
 
 @dataclass
 class PublicText:
-    """What every decoder is given."""
+    """The input of every public decoder."""
 
     denoiser: BlockDenoiser
     prompt: Tensor
@@ -35,8 +35,8 @@ class PublicText:
     generator: torch.Generator
     seen: Tensor | None = None
     """[B, P], zero at padding; the pipeline's alone."""
-    told: Callable[[Tensor], None] | None = None
-    """Hears of the text after every call that drew."""
+    on_call: Callable[[Tensor], None] | None = None
+    """Called with the text after every call that drew."""
     reader: BlockReader | None = None
     opened: set[int] = field(default_factory=set)
     """First columns of the blocks in which something was drawn."""
@@ -57,10 +57,10 @@ class PublicText:
 
     @property
     def size(self) -> int:
-        """Tokens of the prompt."""
+        """The number of tokens of the prompt."""
         return self.prompt.shape[1]
 
-    def laid(self, block: int, length: int) -> Tensor:
+    def laid_out(self, block: int, length: int) -> Tensor:
         """The prompt, and masks to the end of the block in which a response of `length` ends."""
         return self.masked(self.prompt, -(-(self.size + length) // block) * block)
 
@@ -72,8 +72,8 @@ class PublicText:
 
     def tell(self, x: Tensor) -> None:
         """After a call that drew."""
-        if self.told is not None:
-            self.told(x)
+        if self.on_call is not None:
+            self.on_call(x)
 
     def race(self, probs: Tensor) -> Tensor:
         """torch's own draw, [n, V] to [n]."""
@@ -86,21 +86,21 @@ class PublicText:
         reader: BlockReader,
         x: Tensor,
         start: int,
-        asked: SDAROptions | LLaDA2Options | PipelineOptions,
+        options: SDAROptions | LLaDA2Options | PipelineOptions,
     ) -> tuple[Tensor, Tensor]:
         """One call; at every position of the block at `start` a token [B, b], and its probability
         in the law it came from."""
         self.opened.add(start)
-        states = reader.read(x, start + asked.block_length, keep=start)
-        logits = reader.logits(states)[:, -asked.block_length :]
-        rows, temperature = logits.flatten(0, 1), asked.temperature
+        states = reader.read(x, start + options.block_length, keep=start)
+        logits = reader.logits(states)[:, -options.block_length :]
+        rows, temperature = logits.flatten(0, 1), options.temperature
         if temperature == 0:
             probs = rows.softmax(-1)
             token = rows.argmax(-1)
             self.chance = start, torch.ones(logits.shape[:2], device=token.device)
         else:
             rows = rows / temperature if temperature != 1 else rows
-            probs = _cut(rows, asked.top_k, asked.top_p).softmax(-1)
+            probs = _cut(rows, options.top_k, options.top_p).softmax(-1)
             token = self.race(probs)
         chance = probs.gather(-1, token[:, None])[:, 0].view(logits.shape[:2])
         if temperature:
@@ -109,7 +109,7 @@ class PublicText:
 
 
 def beyond_positions(denoiser: BlockDenoiser, columns: int) -> UserError:
-    """That whole blocks do not fit."""
+    """The error for whole blocks that do not fit the network's positions."""
     return UserError(
         "The blocks reach beyond the positions that the network knows.",
         where=denoiser.source,
@@ -127,8 +127,8 @@ def _cut(logits: Tensor, top_k: int | None, top_p: float | None) -> Tensor:
     if top_p is None or top_p >= 1:
         return logits
     ordered, order = torch.sort(logits, descending=True)
-    gone = _beyond(ordered.softmax(-1), order, top_p)
-    return logits.masked_fill(gone, -torch.inf)
+    dropped = _beyond(ordered.softmax(-1), order, top_p)
+    return logits.masked_fill(dropped, -torch.inf)
 
 
 def _beyond(ordered: Tensor, order: Tensor, top_p: float) -> Tensor:
@@ -145,7 +145,7 @@ def _best(confidence: Tensor, count: int) -> Tensor:
     return chosen
 
 
-def _filled(confidence: Tensor, masked: Tensor, quota: int, threshold: float) -> Tensor:
+def _moved(confidence: Tensor, masked: Tensor, quota: int, threshold: float) -> Tensor:
     """LLaDA 2's rule for one row: all above the threshold, if no fewer than the quota."""
     open_ = torch.where(masked, confidence, -torch.inf)
     high = open_ > threshold
@@ -156,7 +156,7 @@ def _filled(confidence: Tensor, masked: Tensor, quota: int, threshold: float) ->
 
 @dataclass(frozen=True)
 class SDAROptions:
-    """Of `block_diffusion_generate`."""
+    """The options of SDAR's `block_diffusion_generate`."""
 
     gen_length: int = 128
     block_length: int = 8
@@ -169,49 +169,49 @@ class SDAROptions:
     stopping_criteria_idx: Sequence[int] | None = None
 
 
-def sdar(text: PublicText, asked: SDAROptions) -> Tensor:
+def sdar(text: PublicText, options: SDAROptions) -> Tensor:
     """SDAR's `block_diffusion_generate`: the whole text, masks behind a stop included."""
-    if asked.temperature == 0:
+    if options.temperature == 0:
         raise UserError(
             "The public code of SDAR divides by the temperature.",
             got="temperature=0",
             fix="use `top_k=1`, or `implementation=fast`",
         )
-    b, steps, mask_id = asked.block_length, asked.denoising_steps, text.denoiser.mask_id
-    x, reader = text.laid(b, asked.gen_length), text.reading(b)
+    b, steps, mask_id = options.block_length, options.denoising_steps, text.denoiser.mask_id
+    x, reader = text.laid_out(b, options.gen_length), text.reading(b)
     if text.size >= b:
         reader.read(x, text.size // b * b, keep=text.size // b * b)
     quota = block_quota(b, steps)
     for start in range(text.size // b * b, x.shape[1], b):
-        mine = x[:, start : start + b]
+        block_ids = x[:, start : start + b]
         for step in range(steps + 1):
-            masked = mine[0] == mask_id
+            masked = block_ids[0] == mask_id
             if not masked.any():  # waits
                 reader.read(x, start + b, keep=start + b)
                 break
             if step == steps:
                 raise _endless("it has drawn the mask and has no step left")
-            token, chance = text.draw(reader, x, start, asked)
-            moved = _sdar_moved(asked, chance[0], masked, quota[step])
-            mine[0, moved] = token[0, moved]
+            token, chance = text.draw(reader, x, start, options)
+            moved = _sdar_moved(options, chance[0], masked, quota[step])
+            block_ids[0, moved] = token[0, moved]
             text.tell(x)
         response = x[:, text.size :]
-        stops = asked.stopping_criteria_idx or ()
+        stops = options.stopping_criteria_idx or ()
         if any(bool((response == stop).any()) for stop in stops):  # waits
             break
     return x
 
 
-def _sdar_moved(asked: SDAROptions, chance: Tensor, masked: Tensor, quota: int) -> Tensor:
+def _sdar_moved(options: SDAROptions, chance: Tensor, masked: Tensor, quota: int) -> Tensor:
     """Where SDAR writes: the quota may reach beyond the masks, into known tokens."""
-    if asked.remasking_strategy == "sequential":
+    if options.remasking_strategy == "sequential":
         first = int(masked.long().argmax())  # waits
         moved = torch.zeros_like(masked)
         moved[first : first + quota] = True
         return moved
     confidence = torch.where(masked, chance, -torch.inf)
-    high = confidence > asked.confidence_threshold
-    dynamic = asked.remasking_strategy == "low_confidence_dynamic"
+    high = confidence > options.confidence_threshold
+    dynamic = options.remasking_strategy == "low_confidence_dynamic"
     if dynamic and int(high.sum()) >= quota:  # waits
         return high
     return _best(confidence, quota)
@@ -231,14 +231,14 @@ def _prompted(text: PublicText, start: int, block: int) -> Tensor:
 
 def _answer(text: PublicText, x: Tensor, gen_length: int, eos_id: int) -> Tensor:
     """The response up to its first end."""
-    found = x[:, text.size : text.size + gen_length]
-    ends = (found[0] == eos_id).nonzero()
-    return found[:, : int(ends[0]) + 1] if len(ends) else found  # waits
+    response = x[:, text.size : text.size + gen_length]
+    ends = (response[0] == eos_id).nonzero()
+    return response[:, : int(ends[0]) + 1] if len(ends) else response  # waits
 
 
 @dataclass(frozen=True)
 class LLaDA2Options:
-    """Of LLaDA 2.0's `generate`."""
+    """The options of LLaDA 2.0's `generate`."""
 
     gen_length: int = 2048
     block_length: int = 32
@@ -252,39 +252,39 @@ class LLaDA2Options:
     eos_id: int = 156892
 
 
-def llada2(text: PublicText, asked: LLaDA2Options) -> Tensor:
+def llada2(text: PublicText, options: LLaDA2Options) -> Tensor:
     """LLaDA 2.0's `generate`: the response up to its first end."""
-    b, mask_id, eos_id = asked.block_length, text.denoiser.mask_id, asked.eos_id
-    quota = block_quota(b, _steps(asked.steps, asked.gen_length, asked.minimal_topk))
-    x, reader = text.laid(b, asked.gen_length), text.reading(b)
+    b, mask_id, eos_id = options.block_length, text.denoiser.mask_id, options.eos_id
+    quota = block_quota(b, _steps(options.steps, options.gen_length, options.minimal_topk))
+    x, reader = text.laid_out(b, options.gen_length), text.reading(b)
     for start in range(text.size // b * b, x.shape[1], b):
-        mine = x[:, start : start + b]
+        block_ids = x[:, start : start + b]
         for due in quota:
-            masked = mine[0] == mask_id
+            masked = block_ids[0] == mask_id
             if not masked.any():  # waits
                 break
-            token, chance = text.draw(reader, x, start, asked)
-            moved = _filled(chance[0], masked, due, asked.threshold)
-            mine[0, moved] = token[0, moved]
+            token, chance = text.draw(reader, x, start, options)
+            moved = _moved(chance[0], masked, due, options.threshold)
+            block_ids[0, moved] = token[0, moved]
             text.tell(x)
-            if asked.eos_early_stop and bool((token[0, moved] == eos_id).any()):  # waits
+            if options.eos_early_stop and bool((token[0, moved] == eos_id).any()):  # waits
                 first = int((x[0] == eos_id).nonzero()[0])  # waits; it may be the prompt's
                 if not (x[0, text.size : first] == mask_id).any():  # waits
                     return x[:, text.size : max(first + 1, text.size)]
         if bool((x[:, text.size :] == eos_id).any()):  # waits
             break
-    return _answer(text, x, asked.gen_length, eos_id)
+    return _answer(text, x, options.gen_length, eos_id)
 
 
 def _steps(steps: int, gen_length: int, minimal_topk: int) -> int:
-    found = min(steps, gen_length // minimal_topk)
-    if found < 1:
+    usable = min(steps, gen_length // minimal_topk)
+    if usable < 1:
         raise UserError(
             "No step is left: a step commits more tokens than there are.",
             got=f"minimal_topk={minimal_topk}, {gen_length} tokens",
             fix="use a smaller `minimal_topk`",
         )
-    return found
+    return usable
 
 
 @dataclass(frozen=True)
@@ -296,41 +296,43 @@ class LLaDA2EditOptions(LLaDA2Options):
     num_to_transfer: int = 1
 
 
-def llada2_edit(text: PublicText, asked: LLaDA2EditOptions) -> Tensor:
+def llada2_edit(text: PublicText, options: LLaDA2EditOptions) -> Tensor:
     """LLaDA 2.1's `generate`: the response up to its first end."""
-    b, mask_id = asked.block_length, text.denoiser.mask_id
-    x, reader = text.laid(b, asked.gen_length), text.reading(b)
+    b, mask_id = options.block_length, text.denoiser.mask_id
+    x, reader = text.laid_out(b, options.gen_length), text.reading(b)
     for start in range(text.size // b * b, x.shape[1], b):
-        mine, given, post = x[:, start : start + b], _prompted(text, start, b), 0
+        block_ids, in_prompt, post = x[:, start : start + b], _prompted(text, start, b), 0
         for call in count():
             if call == ROUNDS:
                 raise _endless("it commits masks")
-            masked = mine[0] == mask_id
+            masked = block_ids[0] == mask_id
             full = not masked.any()  # waits
             post += full
-            if post > asked.max_post_steps:
+            if post > options.max_post_steps:
                 break
-            token, chance = text.draw(reader, x, start, asked)
+            token, chance = text.draw(reader, x, start, options)
             moved = torch.zeros_like(masked)
             if not full:
-                moved = _filled(chance[0], masked, asked.num_to_transfer, asked.threshold)
-            sure = chance[0] > asked.editing_threshold
-            edits = ~masked & ~given & sure & (token[0] != mine[0])
-            mine[0] = torch.where(moved | edits, token[0], mine[0])
+                moved = _moved(chance[0], masked, options.num_to_transfer, options.threshold)
+            sure = chance[0] > options.editing_threshold
+            edits = ~masked & ~in_prompt & sure & (token[0] != block_ids[0])
+            block_ids[0] = torch.where(moved | edits, token[0], block_ids[0])
             text.edits = text.edits + edits[None].sum(1)
             text.tell(x)
             if full and not edits.any():  # waits
                 break
         response = x[0, text.size : start + b]
-        known = not (response == mask_id).any()  # waits
-        if asked.eos_early_stop and known and bool((response == asked.eos_id).any()):  # waits
+        complete = not (response == mask_id).any()  # waits
+        if (
+            options.eos_early_stop and complete and bool((response == options.eos_id).any())
+        ):  # waits
             break
-    return _answer(text, x, asked.gen_length, asked.eos_id)
+    return _answer(text, x, options.gen_length, options.eos_id)
 
 
 @dataclass(frozen=True)
 class PipelineOptions:
-    """Of diffusers' `LLaDA2Pipeline`."""
+    """The options of diffusers' `LLaDA2Pipeline`."""
 
     gen_length: int = 2048
     block_length: int = 32
@@ -347,48 +349,50 @@ class PipelineOptions:
     eos_token_id: int | None = None
 
 
-def llada2_pipeline(text: PublicText, asked: PipelineOptions) -> Tensor:
+def llada2_pipeline(text: PublicText, options: PipelineOptions) -> Tensor:
     """diffusers' `LLaDA2Pipeline`: all `gen_length` positions, whatever ends in them."""
-    b, mask_id, size = asked.block_length, text.denoiser.mask_id, text.size
-    quota = block_quota(b, _steps(asked.num_inference_steps, asked.gen_length, asked.minimal_topk))
-    x = text.laid(b, asked.gen_length)
-    reader = text.reading(b, _seen(text, asked.gen_length, x))
-    if asked.sampling_method == "greedy":
-        asked = replace(asked, temperature=0.0)
+    b, mask_id, size = options.block_length, text.denoiser.mask_id, text.size
+    quota = block_quota(
+        b, _steps(options.num_inference_steps, options.gen_length, options.minimal_topk)
+    )
+    x = text.laid_out(b, options.gen_length)
+    reader = text.reading(b, _seen(text, options.gen_length, x))
+    if options.sampling_method == "greedy":
+        options = replace(options, temperature=0.0)
     done = torch.zeros(len(x), dtype=torch.bool, device=x.device)
-    level = asked.editing_threshold
+    level = options.editing_threshold
     editing = level if level and level > 0 else torch.inf
     for start in range(size // b * b, x.shape[1], b):
-        given, step, post, goes_on = _prompted(text, start, b), 0, 0, True
+        in_prompt, step, post, goes_on = _prompted(text, start, b), 0, 0, True
         while goes_on:
-            mine = x[:, start : start + b]
-            masked = mine == mask_id
+            block_ids = x[:, start : start + b]
+            masked = block_ids == mask_id
             full = not masked.any()  # waits
             post += full
-            token, chance = text.draw(reader, x, start, asked)
+            token, chance = text.draw(reader, x, start, options)
             moved = torch.zeros_like(masked)
             for row in range(0 if full else len(x)):
                 due = quota[min(step, len(quota) - 1)]
-                moved[row] = _filled(chance[row], masked[row], due, asked.threshold)
-            edits = ~masked & ~given & (chance > editing) & (token != mine)
+                moved[row] = _moved(chance[row], masked[row], due, options.threshold)
+            edits = ~masked & ~in_prompt & (chance > editing) & (token != block_ids)
             final = (moved | edits) & ~done[:, None]
-            x[:, start : start + b] = torch.where(final, token, mine)
+            x[:, start : start + b] = torch.where(final, token, block_ids)
             text.edits = text.edits + (edits & final).sum(1)
             text.tell(x)
-            if asked.eos_early_stop and asked.eos_token_id is not None:
-                ended = torch.where(final, token, mask_id) == asked.eos_token_id
-                _finish(done, x[:, : start + b], ended.any(1), asked.eos_token_id, mask_id, size)
+            if options.eos_early_stop and options.eos_token_id is not None:
+                ended = torch.where(final, token, mask_id) == options.eos_token_id
+                _finish(done, x[:, : start + b], ended.any(1), options.eos_token_id, mask_id, size)
             step += not full
             goes_on = not done.all() and (  # waits
                 step < len(quota)
                 if not full
                 else editing < torch.inf
                 and bool(edits.any())  # waits
-                and post <= asked.max_post_steps
+                and post <= options.max_post_steps
             )
         if done.all():  # waits
             break
-    return x[:, size : size + asked.gen_length]
+    return x[:, size : size + options.gen_length]
 
 
 def _seen(text: PublicText, gen_length: int, x: Tensor) -> Tensor:
@@ -409,7 +413,7 @@ def _finish(done: Tensor, x: Tensor, ended: Tensor, eos_id: int, mask_id: int, s
 
 @dataclass(frozen=True)
 class FastV2Options:
-    """Of Fast-dLLM v2's `generate`."""
+    """The options of Fast-dLLM v2's `generate`."""
 
     max_new_tokens: int
     block_size: int = 32
@@ -420,9 +424,9 @@ class FastV2Options:
     stop_token: int = -1
 
 
-def fast_dllm_v2(text: PublicText, asked: FastV2Options) -> Tensor:
+def fast_dllm_v2(text: PublicText, options: FastV2Options) -> Tensor:
     """Fast-dLLM v2's `generate` without its sub-block cache: the text, cut after its first stop."""
-    b, small, stop = asked.block_size, asked.small_block_size, asked.stop_token
+    b, small, stop = options.block_size, options.small_block_size, options.stop_token
     mask_id, denoiser = text.denoiser.mask_id, text.denoiser
     if b % small:
         raise _endless(f"sub-blocks of {small} do not fill a block of {b}")
@@ -432,30 +436,30 @@ def fast_dllm_v2(text: PublicText, asked: FastV2Options) -> Tensor:
         if text.size % b == 0:
             x = torch.cat([x, _next(denoiser, states)], 1)
     unseen = b if text.size == b else 0  # a prompt of one block is neither stored nor open
-    for _ in range(asked.max_new_tokens // b):
+    for _ in range(options.max_new_tokens // b):
         if bool((x[:, text.size :] == stop).any()):  # waits
             break
         before = x.shape[1]
         x = text.masked(x, (before // b + 1) * b)
         start, end = x.shape[1] - b - unseen, x.shape[1] - unseen
-        ours = x[:, unseen:]
+        visible = x[:, unseen:]
         text.opened.add(start)
         for first in range(0, b, small):
-            mine = ours[:, start + first : start + first + small]
+            small_ids = visible[:, start + first : start + first + small]
             for call in count():
-                if not (mine == mask_id).any() or _stopped(x, before, stop, mask_id):  # waits
+                if not (small_ids == mask_id).any() or _stopped(x, before, stop, mask_id):  # waits
                     break
                 if call == ROUNDS:
                     raise _endless("it commits masks")
                 # The public call forgets its block length here and masks in blocks as trained.
-                states = reader.read(ours, end, keep=start, block=denoiser.block_length)
+                states = reader.read(visible, end, keep=start, block=denoiser.block_length)
                 logits = reader.logits(states)[:, first : first + small]
-                chance = _commit_small(text, mine, logits, asked)
+                chance = _commit_small(text, small_ids, logits, options)
                 text.chance = unseen + start + first, chance[None]
                 text.tell(x)
         if _stopped(x, before, stop, mask_id):
             continue
-        states = reader.read(ours, end, keep=end)
+        states = reader.read(visible, end, keep=end)
         x = torch.cat([x, _next(denoiser, states)], 1)
         text.chance = None
         text.tell(x)
@@ -475,22 +479,24 @@ def _stopped(x: Tensor, before: int, stop: int, mask_id: int) -> bool:
     return len(ends) > 0 and not (x[0, before : before + int(ends[0])] == mask_id).any()  # waits
 
 
-def _commit_small(text: PublicText, mine: Tensor, logits: Tensor, asked: FastV2Options) -> Tensor:
+def _commit_small(
+    text: PublicText, small_ids: Tensor, logits: Tensor, options: FastV2Options
+) -> Tensor:
     """Masks above the threshold, and the best one; in place. How likely each draw was."""
-    masked = mine[0] == text.denoiser.mask_id
-    if asked.temperature > 0:
-        probs = (logits[0] / asked.temperature).softmax(-1)
+    masked = small_ids[0] == text.denoiser.mask_id
+    if options.temperature > 0:
+        probs = (logits[0] / options.temperature).softmax(-1)
         ordered, order = torch.sort(probs, descending=True)
-        probs = probs.masked_fill(_beyond(ordered, order, asked.top_p), 0.0)
+        probs = probs.masked_fill(_beyond(ordered, order, options.top_p), 0.0)
         probs = probs / probs.sum(-1, keepdim=True)
         token = text.race(probs)
     else:
         probs = logits[0].softmax(-1)
         token = probs.argmax(-1)
-    own = probs.gather(-1, token[:, None])[:, 0]
-    chance = torch.where(masked, own, -torch.inf)
-    moved = chance > asked.threshold
+    token_chance = probs.gather(-1, token[:, None])[:, 0]
+    chance = torch.where(masked, token_chance, -torch.inf)
+    moved = chance > options.threshold
     moved[chance.argmax()] = True
     moved &= masked
-    mine[0, moved] = token[moved]
-    return own if asked.temperature > 0 else torch.ones_like(own)
+    small_ids[0, moved] = token[moved]
+    return token_chance if options.temperature > 0 else torch.ones_like(token_chance)

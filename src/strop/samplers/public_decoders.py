@@ -42,7 +42,7 @@ ALGORITHMS = {
 
 @dataclass(frozen=True)
 class PublicRun:
-    """What every decoder is given."""
+    """The input of every public decoder."""
 
     denoiser: Denoiser
     ids: Tensor
@@ -56,7 +56,7 @@ class PublicRun:
 
     @property
     def length(self) -> int:
-        """Positions after the prompt."""
+        """The number of positions after the prompt."""
         return self.ids.shape[1] - self.prompt
 
     def canvas(self, block_length: int) -> BlockState:
@@ -78,8 +78,8 @@ class PublicRun:
     ) -> BlockState:
         """Decode; blocks of 0 are all in one."""
         block_length = block_length or self.length
-        _whole("block_length", self.length, block_length)
-        _whole("steps", steps, self.length // block_length)
+        _check_divides("block_length", self.length, block_length)
+        _check_divides("steps", steps, self.length // block_length)
         canvas = self.canvas(block_length)
         starts = on_host(self.starts) if padding and self.starts is not None else None
         reader = NetworkReader(
@@ -127,7 +127,9 @@ def llada(
         forbid=[*task.no_token, *(stops[:1] if logits_eos_inf else ())],
         hush=hush,
     )
-    decoder = Decoder(_known(remasking, REMASKING), Quota("topk"), public=Public("steps"))
+    decoder = Decoder(
+        _confidence_called(remasking, REMASKING), Quota("topk"), public=Public("steps")
+    )
     return task.run(decoder, draws, steps, block_length, guidance=max(0.0, cfg_scale))
 
 
@@ -156,7 +158,7 @@ def fast_dllm_llada(
         forbid=task.no_token,
     )
     public = Public("capped" if cache == "dual" else "full")
-    decoder = Decoder(_known(remasking, REMASKING), commit, public=public)
+    decoder = Decoder(_confidence_called(remasking, REMASKING), commit, public=public)
     # This code never hands an attention mask to its network.
     return task.run(decoder, draws, steps, block_length, cache=cache, padding=False)
 
@@ -173,7 +175,7 @@ def dream(
     eps: float = 1e-3,
 ) -> BlockState:
     """Dream's `diffusion_generate`."""
-    score = _known(alg, ALGORITHMS)
+    score = _confidence_called(alg, ALGORITHMS)
     spread = alg_temp or 0.0
     kind = Coins if alg == "origin" else Schedule
     commit = kind(eps, spread, rank="topk", shared=True)
@@ -213,7 +215,7 @@ def fast_dllm_dream(
         raise UserError("This public sampler takes one sequence at a time.", got=len(task.ids))
     score = ALGORITHMS["maskgit_plus" if by_threshold else "entropy"]
     if cache == "none":
-        _whole("steps", int((task.canvas(task.length).masked).sum()), steps)
+        _check_divides("steps", int((task.canvas(task.length).masked).sum()), steps)
         decoder = Decoder(score, Carried(threshold, "topk"), public=Public("steps"))
         draws = _categorical(task, temperature, top_p, top_k)
         return task.run(decoder, draws, steps, 0)
@@ -240,13 +242,13 @@ def _categorical(
     )
 
 
-def _known(name: str, known: dict[str, Confidence]) -> Confidence:
-    if name not in known:
-        raise unknown_name("order of positions", name, known)
-    return known[name]
+def _confidence_called(name: str, orders: dict[str, Confidence]) -> Confidence:
+    if name not in orders:
+        raise unknown_name("order of positions", name, orders)
+    return orders[name]
 
 
-def _whole(name: str, number: int, parts: int) -> None:
+def _check_divides(name: str, number: int, parts: int) -> None:
     """The public codes take whole numbers of blocks, and of rounds in a block, only."""
     if parts < 1 or number % parts:
         raise UserError(

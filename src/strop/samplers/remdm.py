@@ -12,12 +12,11 @@ back and at every masked position whether a token may come out, and asks the net
 update where one may; head and draw run at those positions alone. Tokens that an update takes back
 are still visible to the prediction of that same update.
 
-ReMDM's schedules: how much a sampler reveals and takes back in every update.
-
-Let a_t = 1 - t be the visible share before an update and a_s after it. A visible token is taken
-back with probability sigma; a masked position is revealed with probability
-(a_s - (1 - sigma) a_t) / (1 - a_t). For every sigma up to min(1, (1 - a_s) / a_t) the visible share
-after the update is a_s, as without taking back: the schedules only choose sigma.
+The schedules say how much a sampler reveals and takes back in every update. Let a_t = 1 - t be the
+visible share before an update and a_s after it. A visible token is taken back with probability
+sigma; a masked position is revealed with probability (a_s - (1 - sigma) a_t) / (1 - a_t). For every
+sigma up to min(1, (1 - a_s) / a_t) the visible share after the update is a_s, as without taking
+back: the schedules only choose sigma.
 """
 
 from __future__ import annotations
@@ -175,8 +174,8 @@ class Revising:
         token, packed.chance = self._draws.draw(clean, at, weights, mask_id)
         if sure is not None:
             chosen = packed.upload(token)[:, None]
-            found = sure.gather(-1, chosen)[:, 0].exp().cpu().numpy()  # waits
-            self._confidence[rows.slot, rows.position] = found
+            confidence = sure.gather(-1, chosen)[:, 0].exp().cpu().numpy()  # waits
+            self._confidence[rows.slot, rows.position] = confidence
         return token
 
     def _take_back(self, slots: Numbers, packed: Packed) -> None:
@@ -213,4 +212,4 @@ class Revising:
 
 
 fast = packed(Revising)
-"""The law of `remdm`."""
+"""The fast sampler with the law of `remdm`."""

@@ -54,7 +54,7 @@ def analytic_duo(run: DenseRun) -> Tensor:
 
 
 def noise_rate(t: Tensor) -> Tensor:
-    """dsigma / dt."""
+    """The rate of the noise, dsigma / dt."""
     return (1 - NOISE_EPSILON) / (1 - (1 - NOISE_EPSILON) * t)
 
 
@@ -91,12 +91,12 @@ def _euler(run: DenseRun, ids: Tensor, k: int) -> Tensor:
     grid, mask_id = run.grid, run.denoiser.mask_id
     score = _score(run, ids, grid.sigmas()[k])
     masked = (ids == mask_id)[..., None]
-    own = torch.zeros_like(score).scatter_(-1, ids[..., None], 1.0)
-    rate = torch.where(masked, 1 - own, -own) * score
+    identity = torch.zeros_like(score).scatter_(-1, ids[..., None], 1.0)
+    rate = torch.where(masked, 1 - identity, -identity) * score
     rate.scatter_(-1, ids[..., None], 0.0)
     rate.scatter_(-1, ids[..., None], -rate.sum(-1, keepdim=True))
     width = grid.t[k] - grid.s[k]
-    return own + width * noise_rate(grid.t[k]) * rate
+    return identity + width * noise_rate(grid.t[k]) * rate
 
 
 def _score(run: DenseRun, ids: Tensor, sigma: Tensor) -> Tensor:
@@ -116,13 +116,13 @@ def _score(run: DenseRun, ids: Tensor, sigma: Tensor) -> Tensor:
 
 @lockstep
 def fast_analytic(run: LockstepRun) -> Tensor:
-    """The law of `analytic`."""
+    """The fast sampler with the law of `analytic`."""
     return _fast(run, torch.expm1(run.grid.sigmas()[:-1] - sigma_of(run.grid.s)))
 
 
 @lockstep
 def fast_euler(run: LockstepRun) -> Tensor:
-    """The law of `euler`."""
+    """The fast sampler with the law of `euler`."""
     return _fast(run, (run.grid.t - run.grid.s) * noise_rate(run.grid.t))
 
 

@@ -41,7 +41,7 @@ from strop.spec.value import (
     number_or_schedule,
     out_of_range,
     require,
-    shown,
+    shortened_repr,
 )
 
 EPSILON = 1e-5
@@ -51,16 +51,18 @@ GRID_TOLERANCE = 1e-6
 """Masses written or stored in float32 sum to one only about this well; they are renormalised."""
 
 
-def _kept(value: Any, check: Any) -> float:
+def _keep_schedule(value: Any, check: Any) -> float:
     """A schedule stays one; pydantic would make a plain number of it."""
     return value if isinstance(value, Cooling) else check(value)
 
 
-def _written(value: float) -> Any:
+def _schedule_text(value: float) -> Any:
     return str(value) if isinstance(value, Cooling) else value
 
 
-Temperature = Annotated[float, WrapValidator(_kept), PlainSerializer(_written, when_used="json")]
+Temperature = Annotated[
+    float, WrapValidator(_keep_schedule), PlainSerializer(_schedule_text, when_used="json")
+]
 
 
 class SamplerSpec(Spec):
@@ -105,12 +107,12 @@ class SamplerSpec(Spec):
     version: str | None = None
     """Of a sampler that another package or a script brings: as its record says, filled in."""
 
-    def said(self) -> dict[str, Any]:
-        """The fields by which a file says this sampler: its steps, and what is not as usual."""
-        found = {"steps": self.steps} | self.model_dump(mode="json", exclude_defaults=True)
+    def written_fields(self) -> dict[str, Any]:
+        """The fields that a file needs for this sampler: its steps, and what is not a default."""
+        document = {"steps": self.steps} | self.model_dump(mode="json", exclude_defaults=True)
         # The field's own default is unusual on a grid of one's own.
         unusual = self.finish != _usual_finish(self.name, self.grid)
-        return found | ({"finish": self.finish} if unusual else {})
+        return document | ({"finish": self.finish} if unusual else {})
 
     def for_length(self, length: int) -> Self:
         """A causal sampler has a step per token: its steps are known once the length is."""
@@ -139,8 +141,10 @@ class SamplerSpec(Spec):
             data["version"] = facts.version
         if facts.causal and data.get("steps") is None:
             data["steps"] = 0
-        own = [key for key in data if key not in cls.model_fields] if facts.any_settings else ()
-        by_name = {key: data.pop(key) for key in (*facts.settings, *own) if key in data}
+        undeclared = (
+            [key for key in data if key not in cls.model_fields] if facts.any_settings else ()
+        )
+        by_name = {key: data.pop(key) for key in (*facts.settings, *undeclared) if key in data}
         data["settings"] = filled(
             name, facts.settings, data.get("settings", {}), by_name, any_name=facts.any_settings
         )
@@ -183,7 +187,7 @@ class SamplerSpec(Spec):
             raise UserError(
                 f"The sampler {self.name!r} has neither a reveal grid nor a finish.",
                 where="SamplerSpec",
-                got=f"grid={shown(self.grid)}, finish={self.finish!r}",
+                got=f"grid={shortened_repr(self.grid)}, finish={self.finish!r}",
                 fix="leave both out",
             )
         if facts.check is not None:
@@ -199,30 +203,32 @@ def swept(name: str, temperature: Any) -> Any:
     return Cooling.of(temperature) if SAMPLERS[name].schedule else temperature
 
 
-def _temperature(facts: Sampler, given: Any) -> Any:
+def _temperature(facts: Sampler, value: Any) -> Any:
     """A number, or a schedule where the sampler has one; what is left out is filled in."""
-    given = number_or_schedule(given)
+    value = number_or_schedule(value)
     if facts.schedule is None:
-        if isinstance(given, Cooling) and not facts.cools:
-            with_one = [name for name, one in SAMPLERS.items() if one.schedule or one.cools]
+        if isinstance(value, Cooling) and not facts.cools:
+            with_one = [
+                name for name, record in SAMPLERS.items() if record.schedule or record.cools
+            ]
             raise UserError(
                 f"The sampler {facts.name!r} has one temperature, no schedule.",
                 where="SamplerSpec.temperature",
-                got=str(given),
+                got=str(value),
                 expected=f"a number; {FORM} is for " + ", ".join(with_one),
             )
-        return 1.0 if given is None else given
-    if given is None:
+        return 1.0 if value is None else value
+    if value is None:
         return Cooling.of(facts.schedule)
-    if isinstance(given, Cooling) and given.kind != "linear":
+    if isinstance(value, Cooling) and value.kind != "linear":
         raise UserError(
             f"The schedule of {facts.name!r} goes over its calls, in equal steps.",
             where="SamplerSpec.temperature",
-            got=str(given),
+            got=str(value),
             expected=FORM,
         )
-    if not isinstance(given, Cooling):
-        constant = shown(given)
+    if not isinstance(value, Cooling):
+        constant = shortened_repr(value)
         raise UserError(
             f"The public code of {facts.name!r} accepts a temperature and ignores it: its schedule "
             "acts.",
@@ -231,7 +237,7 @@ def _temperature(facts: Sampler, given: Any) -> Any:
             expected=f"{FORM}, from the first call towards the last; public: {facts.schedule}",
             fix=f"use `temperature=linear/{constant}/{constant}` for a constant one",
         )
-    return given
+    return value
 
 
 LIFTED = ("steps", "temperature", "top_p")
@@ -239,7 +245,7 @@ LIFTED = ("steps", "temperature", "top_p")
 
 
 def _in_our_names(facts: Sampler, data: dict[str, Any]) -> dict[str, Any]:
-    """What came under a public code's names, as fields or among `settings`, under ours.
+    """Translate a public code's names, as fields or among `settings`, into ours.
 
     Among `settings`, what is a field of every sampler becomes that field.
     """
@@ -253,12 +259,13 @@ def _in_our_names(facts: Sampler, data: dict[str, Any]) -> dict[str, Any]:
             raise UserError(
                 f"`{key}` is given twice.",
                 where="SamplerSpec.settings",
-                got=f"{shown(alone[key])} in `settings` and {shown(fields[key])} beside it",
+                got=f"{shortened_repr(alone[key])} in `settings` and "
+                f"{shortened_repr(fields[key])} beside it",
                 fix="leave one out",
             )
-    own = {key: value for key, value in alone.items() if key not in LIFTED}
+    settings = {key: value for key, value in alone.items() if key not in LIFTED}
     lifted = {key: value for key, value in alone.items() if key in LIFTED}
-    return {**lifted, **fields, "settings": own}
+    return {**lifted, **fields, "settings": settings}
 
 
 def _check_offered(spec: SamplerSpec, facts: Sampler) -> None:
@@ -311,10 +318,10 @@ class OperatingPoint:
 
     def fields(self) -> dict[str, Any]:
         """Every field but the steps, what only this sampler has among them."""
-        shown = self.sampler.model_dump(mode="json")
-        return {k: v for k, v in shown.items() if k not in ("steps", "settings", "version")} | dict(
-            self.sampler.settings
-        )
+        document = self.sampler.model_dump(mode="json")
+        return {
+            k: v for k, v in document.items() if k not in ("steps", "settings", "version")
+        } | dict(self.sampler.settings)
 
     @property
     def order(self) -> tuple[Any, ...]:
@@ -375,7 +382,7 @@ def _word_or_masses(value: Any) -> str | tuple[float, ...]:
     raise UserError(
         "The reveal grid is neither 'uniform' nor a list of masses.",
         where="SamplerSpec.grid",
-        got=shown(value),
+        got=shortened_repr(value),
         expected="'uniform', or masses that sum to one such as [0.25, 0.25, 0.5]",
     )
 
@@ -388,13 +395,13 @@ def _masses(value: tuple[Any, ...]) -> tuple[float, ...]:
         raise UserError(
             "The reveal grid holds something that is not a number.",
             where="SamplerSpec.grid",
-            got=shown(value),
+            got=shortened_repr(value),
         ) from None
     if not masses or not all(mass >= 0 and math.isfinite(mass) for mass in masses):
         raise UserError(
             "A reveal grid needs masses of at least zero.",
             where="SamplerSpec.grid",
-            got=shown(list(masses)),
+            got=shortened_repr(list(masses)),
             expected="one or more finite numbers, none of them negative",
         )
     total = math.fsum(masses) if max(masses) < 2 else max(masses)  # fsum refuses to overflow
@@ -482,7 +489,7 @@ class GeneratorSpec(Spec):
         length: int,
         prompts: PromptSpec | None = None,
     ) -> Self:
-        """With the steps of a causal sampler filled in."""
+        """A generator with the steps of a causal sampler filled in."""
         return cls(
             checkpoint=checkpoint,
             sampler=sampler.for_length(length),
@@ -500,7 +507,7 @@ class GeneratorSpec(Spec):
                 f"The sampler {self.sampler.name!r} makes one step per token.",
                 where="SamplerSpec.steps",
                 got=f"{self.sampler.steps} steps for {self.length} tokens",
-                fix="leave `steps` out and say `length`",
+                fix="leave `steps` out and give `length`",
             )
         check_family(self.checkpoint.family, self.sampler.name)
         return self
@@ -515,7 +522,7 @@ def check_prompts(sampler: str, prompts: PromptSpec) -> None:
             where="GeneratorSpec.prompts",
             got="prompts with gaps",
             expected="prompts that the output follows",
-            fix="take the gaps out and say `length`, or use a masked model",
+            fix="take the gaps out and give `length`, or use a masked model",
         )
     if facts.with_prompts is not None:
         raise UserError(

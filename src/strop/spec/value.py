@@ -1,8 +1,7 @@
-"""A frozen value with one canonical spelling and an id, and how wrong ones are told.
+"""A frozen value with one canonical spelling and an id, and readable errors for wrong values.
 
-And a temperature that changes from call to call: `linear/0.8/0.4`.
-
-Who measures and who judges: evaluators, metrics, judges.
+Also the values that several specs share: a temperature that changes from call to call
+(`linear/0.8/0.4`), and those that say who measures and who judges: evaluators, metrics, judges.
 """
 
 from __future__ import annotations
@@ -91,7 +90,7 @@ class Spec(BaseModel):
 
 
 def _readable(model: type[Spec], error: ValidationError) -> UserError:
-    """Pydantic's first complaint in the house's words."""
+    """Pydantic's first error as a `UserError`."""
     owner, first = model.__name__, error.errors()[0]
     field = ".".join(str(part) for part in first["loc"]) or None
     if first["type"] == "literal_error":
@@ -105,12 +104,12 @@ def _readable(model: type[Spec], error: ValidationError) -> UserError:
     return UserError(
         f"{owner}.{field} is not valid: {first['msg'].lower()}.",
         where=f"{owner}.{field}",
-        got=shown(first["input"]),
+        got=shortened_repr(first["input"]),
         expected=EXPECTED.get(str(field)),
     )
 
 
-def shown(value: Any) -> str:
+def shortened_repr(value: Any) -> str:
     """A value of any size in one line."""
     text = repr(value)
     return text if len(text) <= 80 else text[:77] + "..."
@@ -128,10 +127,10 @@ def require(spec: Spec, holds: bool, field: str) -> None:
 
 
 def out_of_range(owner: type[Spec], field: str, got: object) -> UserError:
-    """What to raise for it."""
-    place = f"{owner.__name__}.{field}"
+    """The error for a field that is out of range."""
+    where = f"{owner.__name__}.{field}"
     return UserError(
-        f"{place} is out of range.", where=place, got=shown(got), expected=EXPECTED[field]
+        f"{where} is out of range.", where=where, got=shortened_repr(got), expected=EXPECTED[field]
     )
 
 
@@ -147,7 +146,7 @@ class Cooling(float):
     `linear`: first + (last - first) a; on a canvas of N calls a is i / N. `late`: `first` while
     less than half is revealed, then `last`.
 
-    To whoever sorts or draws temperatures it is a number, the mean of both ends; it is written,
+    For sorting and plotting it is a number, the mean of both ends; it is written,
     stored and compared as what it is, so that no schedule equals a number.
     """
 
@@ -158,9 +157,9 @@ class Cooling(float):
 
     def __new__(cls, first: float, last: float, kind: str = "linear") -> Cooling:
         """Both ends; adding zero makes one zero of 0.0 and -0.0."""
-        made = super().__new__(cls, (first + last) / 2)
-        made.first, made.last, made.kind = float(first) + 0.0, float(last) + 0.0, kind
-        return made
+        cooling = super().__new__(cls, (first + last) / 2)
+        cooling.first, cooling.last, cooling.kind = float(first) + 0.0, float(last) + 0.0, kind
+        return cooling
 
     def at(self, share: float) -> float:
         """The temperature once this share of a text is revealed."""
@@ -182,11 +181,11 @@ class Cooling(float):
             kind, first, last = "", 0.0, 0.0
         if kind not in KINDS or not all(math.isfinite(t) and t >= 0 for t in (first, last)):
             raise UserError(
-                "This is no schedule of temperatures.",
+                "This is not a temperature schedule.",
                 where="SamplerSpec.temperature",
                 got=repr(value)[:80],
                 expected=f"a number, {FORM} or late/A/B with two numbers of at least 0",
-                fix="use `temperature=linear/0.8/0.4`, say",
+                fix="use, for example, `temperature=linear/0.8/0.4`",
             )
         return cls(first, last, kind)
 
@@ -264,7 +263,7 @@ class MetricSpec(Spec):
             raise UserError(
                 "The metric's name cannot be used.",
                 where="MetricSpec.name",
-                got=shown(self.name),
+                got=shortened_repr(self.name),
                 expected="small letters, digits and hyphens, such as 'perplexity'",
             )
         return self
@@ -320,12 +319,16 @@ class JudgeSpec(Spec):
     @classmethod
     def from_document(cls, document: Mapping[str, Any]) -> Self:
         """The reverse of `document`: what is no field is a setting."""
-        own = {k: v for k, v in document.items() if k in cls.model_fields and v is not None}
-        own.pop("settings", None)
-        return cls(**own, settings={k: v for k, v in document.items() if k not in own})
+        field_values = {
+            k: v for k, v in document.items() if k in cls.model_fields and v is not None
+        }
+        field_values.pop("settings", None)
+        return cls(
+            **field_values, settings={k: v for k, v in document.items() if k not in field_values}
+        )
 
     def document(self) -> dict[str, Any]:
-        """As files hold it, and as it is hashed."""
+        """The judge as a document, as files hold it and as it is hashed."""
         return self.model_dump(mode="json")
 
     @property

@@ -4,7 +4,8 @@
 
 or, for the denoiser, `[{"i": 0, "A": [1], "table": ...}, ...]`, or one such list per round.
 
-Two named counterexamples to what the small random targets suggest, and the pair of the paper.
+Three problems have names: the pair of the paper, and two counterexamples to what the small random
+targets suggest.
 
 - `entropy-deflation`: at L = 3 an exact model sampled in parallel can be too certain. Splitting
   a symbol that loses mass into many equally likely ones turns the loss of mass into a loss of
@@ -63,7 +64,7 @@ EXAMPLES: dict[str, tuple[Callable[[], Target], float]] = {
 
 
 def example(name: str) -> LawProblem:
-    """A named problem."""
+    """A problem by its name."""
     if name not in EXAMPLES:
         raise unknown_name("example", name, EXAMPLES)
     target, first = EXAMPLES[name]
@@ -138,8 +139,8 @@ def extra_keys(document: dict[str, Any]) -> list[str]:
     """Keys that mean nothing here; one that resembles a known key is taken for a mistake."""
     extra = [key for key in document if key not in KEYS]
     for key in extra:
-        known = "lam" if key.lower() in ("lambda", "temperature", "tau") else None
-        near = known or next(iter(difflib.get_close_matches(key, KEYS, n=1, cutoff=0.6)), None)
+        alias = "lam" if key.lower() in ("lambda", "temperature", "tau") else None
+        near = alias or next(iter(difflib.get_close_matches(key, KEYS, n=1, cutoff=0.6)), None)
         if near and near not in document:
             raise UserError(
                 f"There is no key {key!r}.",
@@ -177,15 +178,15 @@ def problem_document(problem: LawProblem) -> dict[str, Any]:
 def _numbers(values: Any, where: str) -> Array:
     """A rectangular array of numbers."""
     if not isinstance(values, list):
-        wanted = "a nested list of numbers, one level per coordinate"
-        raise _refusal(f"{where} is not an array.", where, values, wanted)
+        expected = "a nested list of numbers, one level per coordinate"
+        raise _refusal(f"{where} is not an array.", where, values, expected)
     try:
         array = np.array(values)
     except (ValueError, OverflowError):
         array = np.array(None)
     if array.dtype.kind not in "fiu":
-        wanted = "nested lists of equal lengths that hold numbers only"
-        raise _refusal(f"{where} is not a rectangular array of numbers.", where, values, wanted)
+        expected = "nested lists of equal lengths that hold numbers only"
+        raise _refusal(f"{where} is not a rectangular array of numbers.", where, values, expected)
     return array.astype(float)
 
 
@@ -198,8 +199,8 @@ def _inverse_temperatures(value: Any, rounds: int) -> Array:
     entries = [value] if single else value
     numbers = [v for v in entries if isinstance(v, int | float) and not isinstance(v, bool)]
     if len(numbers) != len(entries) or not all(np.isfinite(v) and v > 0 for v in numbers):
-        wanted = "a number above 0, or a list of them, one per round"
-        raise _refusal("An inverse temperature must be a positive number.", "lam", value, wanted)
+        expected = "a number above 0, or a list of them, one per round"
+        raise _refusal("An inverse temperature must be a positive number.", "lam", value, expected)
     if not single and len(numbers) != rounds:
         raise UserError(
             "There must be one inverse temperature per round.",
@@ -215,8 +216,8 @@ def _denoiser(value: Any, target: Target, rounds: int) -> Conditionals:
         return Conditionals.bayes(target)
     if not isinstance(value, list) or not value:
         tables = '"bayes", a list of tables [{"i": 0, "A": [1], "table": ...}], '
-        wanted = tables + "or one such list per round"
-        raise _refusal("The denoiser is not known.", "denoiser", value, wanted)
+        expected = tables + "or one such list per round"
+        raise _refusal("The denoiser is not known.", "denoiser", value, expected)
     if isinstance(value[0], dict):
         # Only the empty context is ever used when there is a single round.
         return Conditionals.from_tables(
@@ -272,8 +273,8 @@ def _entry(entry: Any, shape: tuple[int, ...], where: str) -> tuple[int, int, Ar
         raise _refusal("A table needs the keys i, A and table.", where, entry)
     i, A, length = entry["i"], entry["A"], len(shape)
     members: list[Any] = A if isinstance(A, list) else [None]
-    whole = all(isinstance(k, int) and not isinstance(k, bool) for k in (i, *members))
-    if not whole or not all(0 <= k < length for k in (i, *members)) or i in members:
+    integers = all(isinstance(k, int) and not isinstance(k, bool) for k in (i, *members))
+    if not integers or not all(0 <= k < length for k in (i, *members)) or i in members:
         raise UserError(
             "The table's coordinates make no sense.",
             where=where,
@@ -281,13 +282,13 @@ def _entry(entry: Any, shape: tuple[int, ...], where: str) -> tuple[int, int, Ar
             expected=f"i and A within 0..{length - 1}, and i not in A",
         )
     table = _numbers(entry["table"], f"{where}.table")
-    wanted = tuple(v if k == i or k in members else 1 for k, v in enumerate(shape))
-    if table.shape != wanted:
+    axes = tuple(v if k == i or k in members else 1 for k, v in enumerate(shape))
+    if table.shape != axes:
         raise UserError(
             "The table has the wrong axes.",
             where=where,
             got=f"shape {table.shape}",
-            expected=f"shape {wanted}: L axes, length one on those outside i and A",
+            expected=f"shape {axes}: L axes, length one on those outside i and A",
         )
     sums = table.sum(axis=i)
     if not np.isfinite(table).all() or (table < 0).any() or np.abs(sums - 1).max() > SUM_TOLERANCE:

@@ -1,8 +1,7 @@
 """The theory figures, each as SVG and PNG, legible at the width of a paper's column.
 
-The three panels of the paper's theory figure, computed here from the exact laws.
-
-Figures of what goes beyond the paper: schedules, the m-path bound, the counterexamples.
+The three panels of the paper's theory figure are computed here from the exact laws. The others show
+what goes beyond the paper: schedules, the m-path bound, the counterexamples.
 """
 
 from __future__ import annotations

@@ -7,10 +7,9 @@ cross-entropy H(X) + KL(P || pi_lambda). Contexts are data, so the logits along 
 computed once and serve every lambda. The first part works on any denoiser's logits; the second
 evaluates the bound exactly on a small problem.
 
-How good is the m-path bound? Bias, variance and direction, with exact denoisers.
-
-Random targets (sharpening is right) and mutually exclusive ones (smoothing is right), so that a
-test that always said "sharpen" would be caught.
+`run_mpath_study` measures how good the bound is: bias, variance and direction, with exact
+denoisers, on random targets (sharpening is right) and on mutually exclusive ones (smoothing is
+right), so that a test that always said "sharpen" would be caught.
 """
 
 from __future__ import annotations
@@ -101,9 +100,9 @@ def _measure(
         sign = np.sign(direction(problem).g)
         right = np.mean([np.sign(curve.slope_at_1()[0]) == sign for curve in curves])
         (sharpen if sign < 0 else smooth).append(right)
-    known = slice(0, len(random))
+    random_part = slice(0, len(random))
     # J_N has its minimum at 1 for every target: there is nothing to rank.
-    ranks: Any = spearmanr(exact[known], stars[known])[0] if m > 1 else 0.0
+    ranks: Any = spearmanr(exact[random_part], stars[random_part])[0] if m > 1 else 0.0
     between = (exact - 1) * (stars - exact) >= -1e-5  # the search is that exact
     return PathCount(
         m=m,

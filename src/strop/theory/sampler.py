@@ -317,9 +317,9 @@ def _recursion(
 ) -> NDArray:
     """The weight of the full set after the last round, from tables q or log q."""
     subsets, combine = tables.shape[-2], np.logaddexp if log else np.add
-    empty, whole = (-np.inf, 0.0) if log else (0.0, 1.0)
+    empty, certain = (-np.inf, 0.0) if log else (0.0, 1.0)
     weight = np.full((*tables.shape[:-4], subsets, tables.shape[-1]), empty)
-    weight[..., 0, :] = whole
+    weight[..., 0, :] = certain
     for k, mass in enumerate(masses):
         keep = reachable(small, large, k, masses.size, subsets)
         table = tables[..., k if tables.shape[-4] > 1 else 0, :, :, :]

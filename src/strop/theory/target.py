@@ -197,7 +197,7 @@ def expect(weights: Array, values: Array) -> Array:
 
 
 def shortened(text: str) -> str:
-    """As much of what somebody wrote as a message has room for."""
+    """A text cut to the length that a message has room for."""
     return text if len(text) <= 80 else text[:77] + "..."
 
 

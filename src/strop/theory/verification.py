@@ -100,13 +100,13 @@ def verify_all(seed: int = 0, checks: tuple[Check, ...] = CHECKS) -> Verificatio
 def verify_case(path: Path) -> Verification:
     """Judge again the case that an earlier verification wrote."""
     case = read_document(str(path))
-    known = {check.name: check for check in CHECKS}
+    checks = {check.name: check for check in CHECKS}
     name = case.get("check")
-    if name not in known:
-        raise unknown_name("check", str(name), known, where=f"{path}: check")
+    if name not in checks:
+        raise unknown_name("check", str(name), checks, where=f"{path}: check")
     report = Verification()
     try:
-        report.add(known[str(name)], case)
+        report.add(checks[str(name)], case)
     except (KeyError, TypeError, ValueError) as error:
         raise UserError(
             "The file does not hold a case of this check.", where=path, got=repr(error)

@@ -31,7 +31,7 @@ def read_metrics(run: Path) -> list[dict[str, Any]]:
         except ValueError:
             break  # a crash while writing: what follows is written again
         if not (isinstance(entries[-1], dict) and {"kind", "step"} <= entries[-1].keys()):
-            why = f"line {len(entries)} is no measurement"
+            why = f"line {len(entries)} is not a measurement"
             raise damaged(path, why, f"delete {path} and run the command again: {FIX}")
     return entries
 

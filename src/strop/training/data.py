@@ -3,24 +3,22 @@
 The order is the point. `documents.read_source` decides what is held out; the tokenizer is trained
 on, and the filter fitted to, what it marks as training; held-out documents only ever pass through.
 
-The batch of step k as a pure function of (seed, k), over the global batch.
+The batch of step k is a pure function of (seed, k), over the global batch (`Batches`). Nothing is
+carried from step to step, so a run can stop anywhere; and every process computes the whole batch's
+row numbers and noise and takes its part, so their number changes nothing.
 
-Nothing is carried from step to step, so a run can stop anywhere; and every process computes the
-whole batch's row numbers and noise and takes its part, so their number changes nothing.
+Rows are prompts with responses, or text. In the first case a row is the prompt's tokens, then the
+response's with end-of-texts after it up to a fixed number, which count like any other token, as
+LLaDA counts them: a model learns from them where to end. What is left of the row's length is
+filling, and nothing looks at it.
 
-Rows of prompt and response: how they are made, and what noise means in them.
+Text becomes rows in three ways. `wrapped` is the public code's way: the documents of a group of
+1,000 are joined, each with end-of-text after it, cut into pieces of length - 2, the remainder
+dropped, and every piece put between two end-of-texts. `packed` joins everything end to end and
+cuts. `sentences` starts every row where a sentence starts: the next row begins at the last start
+that the previous one reached, so that an unfinished sentence is read again, whole.
 
-A row is the prompt's tokens, then the response's with end-of-texts after it up to a fixed number,
-which count like any other token, as LLaDA counts them: a model learns from them where to end. What
-is left of the row's length is filling, and nothing looks at it.
-
-Rows of text, without prompts. `wrapped` is the public code's way: the documents of a group of 1,000
-are joined, each with end-of-text after it, cut into pieces of length - 2, the remainder dropped,
-and every piece put between two end-of-texts. `packed` joins everything end to end and cuts.
-`sentences` starts every row where a sentence starts: the next row begins at the last start that the
-previous one reached, so that an unfinished sentence is read again, whole.
-
-Held-out numbers: the negative ELBO per token, what it bounds, and how sure that is.
+`HeldOutLoss` is the negative ELBO per token of held-out rows, with what it bounds and its interval.
 """
 
 from __future__ import annotations
@@ -90,9 +88,9 @@ def make_rows(
             yield _wrapped(stream, end_of_text, length)
         else:
             stream = np.concatenate([carry, stream])
-            whole = len(stream) // length * length
-            yield stream[:whole].reshape(-1, length)
-            carry = stream[whole:]
+            n_used = len(stream) // length * length
+            yield stream[:n_used].reshape(-1, length)
+            carry = stream[n_used:]
 
 
 def _wrapped(stream: Ids, end_of_text: int, length: int) -> Ids:
@@ -169,11 +167,11 @@ def _pair(text: str) -> tuple[str, str]:
         case {"prompt": str(prompt), "response": str(response)}:
             return prompt, response
     raise UserError(
-        "A document is no pair of a prompt and a response.",
+        "A document is not a pair of a prompt and a response.",
         where="data.rows: pairs",
         got=text.strip()[:80],
         expected='one JSON object per line: {"prompt": "...", "response": "..."}',
-        fix="write the sources so, with `separator` a line break, or choose other rows",
+        fix="write the sources that way, with a line break as `separator`, or choose other rows",
     )
 
 
@@ -199,8 +197,8 @@ class Batches:
 
     def numbers(self, step: int) -> Ids:
         """Which rows make the global batch of a step (counted from 0)."""
-        place = np.arange(step * self.batch, (step + 1) * self.batch)
-        epoch, within = np.divmod(place, len(self.rows))
+        index = np.arange(step * self.batch, (step + 1) * self.batch)
+        epoch, within = np.divmod(index, len(self.rows))
         out = np.empty(self.batch, np.int64)
         for number in np.unique(epoch):
             out[epoch == number] = self._epoch(int(number))[within[epoch == number]]
@@ -320,7 +318,7 @@ def _same(shards: Shards, spec: DataSpec) -> Shards:
     if was != now:
         keys = [key for key in {**was, **now} if was.get(key) != now.get(key)]
         raise UserError(
-            "The shards were made for another corpus or in another way.",
+            "The shards were made from another corpus or with other settings.",
             where=shards.directory,
             got="; ".join(f"{key}: {was.get(key)!r} there, {now.get(key)!r} now" for key in keys),
             fix="choose another directory for the shards, or delete this one",
@@ -356,7 +354,7 @@ def _make(spec: DataSpec, directory: Path, root: Path, say: Say) -> None:
         census = Census()
         say(f"tokenising {source.name}")
         _tokenise(spec, source, number, codec, end, root, census, writers)
-        sources.append(_told(source, root, census))
+        sources.append(_source_entry(source, root, census))
     for writer in writers.values():
         writer.close()
     if not sum(entry["documents"] for entry in sources):
@@ -457,7 +455,7 @@ def _train_bpe(spec: DataSpec, root: Path) -> str:
 
 
 def end_of_text(codec: TextCodec, name: str) -> int:
-    """Its id; a tokenizer without one cannot join documents."""
+    """The id of the end-of-text token; a tokenizer without one cannot join documents."""
     ids = codec.encode(END_OF_TEXT)
     if len(ids) != 1:
         raise UserError(
@@ -500,7 +498,7 @@ def _tokenise(
             writers[split].add(rows, number)
 
 
-def _told(source: SourceSpec, root: Path, census: Census) -> dict[str, Any]:
+def _source_entry(source: SourceSpec, root: Path, census: Census) -> dict[str, Any]:
     entry: dict[str, Any] = {
         "name": source.name,
         "licence": source.licence,
@@ -528,7 +526,7 @@ def _filter(
     repeats = np.array([source.repeat for source in spec.sources])
     if spec.keep == 1 and (repeats == 1).all():
         return
-    whole = np.array([source.name in spec.keep_all_of for source in spec.sources])
+    keeps_all = np.array([source.name in spec.keep_all_of for source in spec.sources])
     rows = {split: ShardRows(directory, entries[split], split, spec.length) for split in SPLITS}
     surprise = _unigram(rows["train"], vocabulary)
     train = _scores(rows["train"], surprise)
@@ -536,17 +534,17 @@ def _filter(
     for split in SPLITS:
         scores = train if split == "train" else _scores(rows[split], surprise)
         source = rows[split].source
-        kept = np.flatnonzero((scores <= limit) | whole[source])
+        kept_rows = np.flatnonzero((scores <= limit) | keeps_all[source])
         if split == "train":
-            kept = np.repeat(kept, repeats[source[kept]])
-        if not len(kept):
+            kept_rows = np.repeat(kept_rows, repeats[source[kept_rows]])
+        if not len(kept_rows):
             raise UserError(
                 f"The filter leaves no row of the split {split!r}.",
                 where="data.keep",
                 got=spec.keep,
             )
-        write_index(directory / f"{split}-rows.npy", kept)
-        entries[split] |= {"rows_that_count": len(kept), "filter_limit": limit}
+        write_index(directory / f"{split}-rows.npy", kept_rows)
+        entries[split] |= {"rows_that_count": len(kept_rows), "filter_limit": limit}
 
 
 def _unigram(rows: ShardRows, vocabulary: int) -> NDArray[np.float32]:

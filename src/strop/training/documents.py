@@ -3,12 +3,12 @@
 The split comes first: it looks at a document's number in its source and at nothing else, and every
 later step (cleaning, tokenizer, filter, shards) gets its documents from here.
 
-Prose as plain paragraphs: a fixed rule, fitted to nothing.
+`prose` makes plain paragraphs of a document by a fixed rule, fitted to nothing. Old books come
+hard-wrapped or one paragraph a line, with chapter headings, notices and typographic quotes. A small
+vocabulary and a small model are better spent on the sentences.
 
-Old books come hard-wrapped or one paragraph a line, with chapter headings, notices and typographic
-quotes. A small vocabulary and a small model are better spent on the sentences.
-
-Token ids on disk: rows of one length in memory-mapped files, with a manifest that is last.
+On disk token ids are rows of one length in memory-mapped files, with a manifest that is written
+last:
 
     shards/
       manifest.json            what is here and what it was made from
@@ -41,7 +41,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from strop.checkpoints.files import opening, read_json_object, sha256_of
-from strop.checkpoints.foreign import unasked
+from strop.checkpoints.foreign import without_questions
 from strop.disk import disk, replacing, write
 from strop.errors import UserError
 from strop.training.spec import HeldOut, SourceSpec
@@ -99,8 +99,8 @@ class ShardWriter:
         with replacing(self.directory / name) as file:
             file.write(stacked[:count].tobytes())
         self.files.append({"name": name, "rows": count, "sha256": sha256_of(self.directory / name)})
-        rest = stacked[count:]
-        self._waiting, self._waiting_rows = ([rest] if len(rest) else []), len(rest)
+        left_over = stacked[count:]
+        self._waiting, self._waiting_rows = ([left_over] if len(left_over) else []), len(left_over)
 
 
 class ShardRows:
@@ -113,12 +113,12 @@ class ShardRows:
         for shard in entry["shards"]:
             path = directory / shard["name"]
             size = shard["rows"] * length * dtype.itemsize
-            found = path.stat().st_size if path.is_file() else -1
-            if found != size:
-                got = "no file" if found < 0 else f"{found:,} bytes"
+            size_on_disk = path.stat().st_size if path.is_file() else -1
+            if size_on_disk != size:
+                got = "no file" if size_on_disk < 0 else f"{size_on_disk:,} bytes"
                 raise _damaged(path, got, f"{size:,} bytes")
             self._maps.append(np.memmap(path, dtype, "r", shape=(shard["rows"], length)))
-        self._ends = np.cumsum([len(one) for one in self._maps])
+        self._ends = np.cumsum([len(shard_map) for shard_map in self._maps])
         sources = directory / f"{split}-source.bin"
         with opening(sources):
             self.source: NDArray[np.uint8] = np.fromfile(sources, np.uint8)
@@ -139,9 +139,9 @@ class ShardRows:
         places = self.places(numbers)
         out = np.empty((len(places), self.length), np.int64)
         shard = np.searchsorted(self._ends, places, side="right")
-        for i, (place, which) in enumerate(zip(places, shard, strict=True)):
+        for i, (row, which) in enumerate(zip(places, shard, strict=True)):
             first = 0 if which == 0 else self._ends[which - 1]
-            out[i] = self._maps[which][place - first]
+            out[i] = self._maps[which][row - first]
         return out
 
     def prompts(self, numbers: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -204,9 +204,9 @@ class Shards:
         if size * self.length > SHARD_TOKENS:  # below, nobody waits for it
             say(f"comparing {len(files)} files of the corpus with their hashes")
         for name, expected in files.items():
-            found = sha256_of(self.directory / name)
-            if found != expected:
-                raise _damaged(self.directory / name, f"SHA-256 {found}", f"SHA-256 {expected}")
+            sha256 = sha256_of(self.directory / name)
+            if sha256 != expected:
+                raise _damaged(self.directory / name, f"SHA-256 {sha256}", f"SHA-256 {expected}")
 
 
 def write_index(path: Path, rows: NDArray[np.int64]) -> None:
@@ -216,17 +216,17 @@ def write_index(path: Path, rows: NDArray[np.int64]) -> None:
 
 
 def write_manifest(directory: Path, manifest: dict[str, Any]) -> None:
-    """The last file of a preparation: what is here, with the hashes that nobody has taken yet."""
+    """The last file of a preparation: what is here, with the hashes that are still missing."""
     parts = ("source.bin", "prompts.bin", "rows.npy")
     beside = [f"{split}-{part}" for split in SPLITS for part in parts]
     files = {n: sha256_of(directory / n) for n in beside if (directory / n).is_file()}
-    whole = {"format": FORMAT, **manifest, "files": files}
-    text = json.dumps({**whole, "sha256": _own_hash(whole)}, indent=2, allow_nan=False) + "\n"
+    content = {"format": FORMAT, **manifest, "files": files}
+    text = json.dumps({**content, "sha256": _own_hash(content)}, indent=2, allow_nan=False) + "\n"
     write(directory / MANIFEST, text.encode())
 
 
 def _own_hash(manifest: dict[str, Any]) -> str:
-    """Of everything but itself, in one spelling."""
+    """The manifest's hash, of everything but the hash itself, in one spelling."""
     content = {key: value for key, value in manifest.items() if key != "sha256"}
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
@@ -237,7 +237,7 @@ def _damaged(path: Path, got: str, expected: str | None = None) -> UserError:
         where=path,
         got=got,
         expected=expected,
-        fix=f"delete {path.parent} and run the command again: the corpus is prepared anew",
+        fix=f"delete {path.parent} and run the command again: the corpus is prepared again",
     )
 
 
@@ -270,8 +270,8 @@ BREAK = re.compile(r"(?:(?<=[a-z][.!?])|(?<=[.!?][\"']))(?= [A-Z\"'])")
 
 def prose(document: str) -> str:
     """Paragraphs in plain ASCII, one a line; what is no sentence is left out."""
-    kept = [plain for block in paragraphs(document) if _is_prose(plain := _plain(block))]
-    return "".join(f"{paragraph}\n" for paragraph in kept)
+    prose_blocks = [plain for block in paragraphs(document) if _is_prose(plain := _plain(block))]
+    return "".join(f"{paragraph}\n" for paragraph in prose_blocks)
 
 
 def paragraphs(document: str) -> list[str]:
@@ -322,7 +322,7 @@ def _is_prose(paragraph: str) -> bool:
 
 
 CLEANERS: dict[str, Callable[[str], str]] = {"none": lambda text: text, "prose": prose}
-"""By name."""
+"""The ways of cleaning a document, by name."""
 
 
 HEAD = 400
@@ -348,7 +348,7 @@ class Census:
 
     @property
     def sha256(self) -> str:
-        """Of all documents, in order."""
+        """SHA-256 of all documents, in order."""
         return self._digest.hexdigest()
 
 
@@ -359,7 +359,7 @@ def read_source(
     census = Census() if census is None else census
     rules = [re.compile(rule) for rule in source.skip]
 
-    def wanted() -> Iterator[str]:
+    def documents() -> Iterator[str]:
         for text in _raw(source, root):
             if not text.strip():
                 continue
@@ -369,7 +369,7 @@ def read_source(
             census.note(text)
             yield text
 
-    for held, text in split(wanted(), held_out):
+    for held, text in split(documents(), held_out):
         census.held_out += held
         yield held, text
 
@@ -467,7 +467,7 @@ def _rows(source: SourceSpec, root: Path) -> Iterator[str]:
     assert source.dataset is not None
     files = [str(root / name) for name in source.files] or None
     try:
-        with unasked():  # older releases ask whether a dataset's own code may run
+        with without_questions():  # older releases ask whether a dataset's own code may run
             rows = load_dataset(
                 source.dataset,
                 data_files=files,

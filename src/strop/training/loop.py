@@ -61,17 +61,17 @@ SPEED_STEPS = 20
 
 
 class TrainingProgress(Protocol):
-    """Who wants to know how it goes."""
+    """Receives reports of a training run."""
 
     def say(self, text: str) -> None:
-        """One sentence now and then."""
+        """Report one sentence."""
 
     def advance(self, step: int, share: float, loss: float, speed: float, left: float) -> None:
         """After every step: share of the run done, loss, tokens per second, seconds left."""
 
 
 class SilentTraining(TrainingProgress):
-    """Nobody."""
+    """Progress that is not shown."""
 
 
 @dataclass
@@ -79,7 +79,7 @@ class State:
     """Everything the next step depends on, besides the spec."""
 
     step: int = 0
-    """Updates done."""
+    """The number of updates done."""
     seconds: float = 0.0
     """Training time over all sessions, without measuring and saving."""
     window: list[float] = field(default_factory=list)
@@ -258,7 +258,7 @@ class TrainingProcess:
         with stopping(self.fabric.world_size) as stop:
             saved_at = time.monotonic()
             while not is_over(spec, state.step, state.seconds):
-                loss, kept = self._step()
+                loss, keep = self._step()
                 share = share_done(spec, state.step, state.seconds)
                 left = state.seconds * (1 - share) / max(share, 1e-9)
                 self.progress.advance(
@@ -269,10 +269,10 @@ class TrainingProcess:
                     self._measure(spec.eval_rows)
                 due = spec.save_every is not None and state.step % spec.save_every == 0
                 late = self._agree(time.monotonic() - saved_at) > 60 * spec.save_minutes
-                if kept or over or due or late or stop.asked:
-                    self._save(kept or over)
+                if keep or over or due or late or stop.requested:
+                    self._save(keep or over)
                     saved_at = time.monotonic()
-                if stop.asked and not over:
+                if stop.requested and not over:
                     raise Incomplete(
                         "Training was asked to stop; everything is saved.",
                         where=self.run.path,
@@ -334,8 +334,10 @@ class TrainingProcess:
 
     def _losses(self, module: Any, ids: Tensor, noise: Noise | None) -> Tensor:
         device = self.fabric.device
-        there = upload(ids, device)
-        return module(there) if noise is None else module(there, *noise.to(device).tensors())
+        on_device = upload(ids, device)
+        return (
+            module(on_device) if noise is None else module(on_device, *noise.to(device).tensors())
+        )
 
     def _log(self, rate: float, norm: float) -> None:
         state = self.state
@@ -368,8 +370,8 @@ class TrainingProcess:
             share=(fabric.global_rank, fabric.world_size),
         )
         if fabric.world_size > 1:
-            whole = fabric.all_reduce(torch.from_numpy(losses).to(fabric.device), reduce_op="sum")
-            losses = whole.cpu().numpy()
+            summed = fabric.all_reduce(torch.from_numpy(losses).to(fabric.device), reduce_op="sum")
+            losses = summed.cpu().numpy()
         held_out = summary(losses, self.corpus.held_out, self.form, self.codec)
         if self.first:
             self.run.measure({"kind": "held_out", "step": self.state.step, **vars(held_out)})
@@ -380,7 +382,7 @@ class TrainingProcess:
         )
         return held_out
 
-    def _save(self, kept: bool) -> None:
+    def _save(self, keep: bool) -> None:
         """A loadable checkpoint, then the resume state, then older ones go."""
         state, run = self.state, self.run
         weights, mean = self.parts.weights(), self.mean_parts.weights()
@@ -390,7 +392,7 @@ class TrainingProcess:
                 tensors = {key.removeprefix("network."): value for key, value in mean.items()}
                 tokenizer = (self.corpus.directory / TOKENIZER).read_bytes()
                 save_network(directory, self.network, tensors, tokenizer, self.corpus.end_of_text)
-                if kept:
+                if keep:
                     (directory / KEPT).touch()
             run.save_resume(
                 {
@@ -425,7 +427,7 @@ class TrainingProcess:
         self.progress.say(f"continuing at step {self.state.step}")
 
     def _agree(self, seconds: float) -> float:
-        """One clock for all processes."""
+        """The first process's clock, for all processes."""
         if self.fabric.world_size == 1:
             return seconds
         # A number: a tensor would be unpickled on the first process's device, by everybody.
@@ -443,7 +445,7 @@ class TrainingProcess:
             got=f"loss {loss}, gradient norm {norm}",
             expected="finite numbers; the last good checkpoint is "
             + (str(last) if last else "the beginning, none was saved yet"),
-            fix="lower lr, raise warmup, or look at these rows; then start a run of its own",
+            fix="lower lr, raise warmup, or look at these rows; then start a new run",
         )
 
     def _result(self, seconds: float) -> dict[str, Any]:

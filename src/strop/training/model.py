@@ -3,27 +3,24 @@
 Loss inside the module's `forward` is what data parallelism needs: its hooks see one call per
 backward pass. The network inside is the one that checkpoints hold.
 
-Attention of short sequences by plain products, for bfloat16 on the CPU.
-
-torch's fused attention for the CPU does not use the processor's bfloat16 units for its gradient.
-For sequences whose weights fit in memory plain products are faster: a training step of the embedded
+`plain_attention` attends by plain products, for short sequences in bfloat16 on the CPU. torch's
+fused attention for the CPU does not use the processor's bfloat16 units for its gradient. For
+sequences whose weights fit in memory plain products are faster: a training step of the embedded
 model took 0.53 s instead of 0.69 s (`benchmarks/training_precision.py`). The gradient is written
 out because the one that torch.compile makes of the same forward was not finite (torch 2.13, CPU,
 bfloat16).
 
-An initialisation for short runs: skip the steps in which only word frequencies are learned.
+`local_init` is an initialisation for short runs: it skips the steps in which only word frequencies
+are learned. The public recipe starts with closed gates and a zero head; a small network then spends
+its first minutes at the unigram plateau. Here the gates are open, the output bias is the log
+frequency of each token, and in the first blocks some heads attend to the nearest neighbours: the
+shift of the norm is a constant vector, query and key answer to it, and the rotary positions turn
+that constant into a preference for one offset. Same keys, same functions, another starting point.
 
-The public recipe starts with closed gates and a zero head; a small network then spends its first
-minutes at the unigram plateau. Here the gates are open, the output bias is the log frequency of
-each token, and in the first blocks some heads attend to the nearest neighbours: the shift of the
-norm is a constant vector, query and key answer to it, and the rotary positions turn that constant
-into a preference for one offset. Same keys, same functions, another starting point.
+`save_network` writes loadable checkpoints: the hub layout for MDLM, LLaDA's own, transformers' for
+causal models. `begin_with` begins a run with the weights of a checkpoint instead of new ones.
 
-Loadable checkpoints: the hub layout for MDLM, LLaDA's own, transformers' for causal models.
-
-Also the other way: beginning a run with the weights of one instead of new ones.
-
-What is minimised: forms of the negative ELBO of masked diffusion, and the causal loss.
+The loss is a form of the negative ELBO of masked diffusion, or the causal loss:
 
 `public`, the continuous-time form as the public code estimates it: one noise level t per sequence,
 stratified over the batch on [1e-3, 1]; every token is masked with probability (1 - 1e-3) t; a
@@ -105,12 +102,13 @@ class Noise:
     """[B, up to L], true up to the response's end, in rows of prompt and response: the rest is
     filling that no token may look at. None: every row is text to its end."""
     cells: Tensor | None = None
-    """[2, n], row and column of every masked token, in order; None: nobody has looked yet."""
+    """[2, n], row and column of every masked token, in order; None: not computed yet."""
 
     def part(self, rows: slice | Tensor) -> Noise:
-        """Some of the sequences."""
+        """The noise of some of the sequences."""
         hidden, weight, sigma, text, _ = self.tensors()
-        return Noise(*(None if one is None else one[rows] for one in (hidden, weight, sigma, text)))  # pyright: ignore[reportArgumentType]
+        parts = (None if part is None else part[rows] for part in (hidden, weight, sigma, text))
+        return Noise(*parts)  # pyright: ignore[reportArgumentType]
 
     def to(self, device: torch.device) -> Noise:
         """The same elsewhere, from the host, which made it and goes on while it is copied.
@@ -124,8 +122,8 @@ class Noise:
         cells = torch.stack(self.hidden.nonzero(as_tuple=True))
         return Noise(
             *(
-                None if one is None else upload(one, device)
-                for one in (self.hidden, self.weight, self.sigma, text, cells)  # pyright: ignore[reportArgumentType]
+                None if tensor is None else upload(tensor, device)
+                for tensor in (self.hidden, self.weight, self.sigma, text, cells)  # pyright: ignore[reportArgumentType]
             )
         )
 
@@ -227,8 +225,8 @@ def hidden_surprise(
         features = network.features(noisy, sigma, dtype)
     else:
         sight = training_sight(ids.shape[1], block, ids.device)
-        both = network.features(torch.cat([noisy, ids], 1), sigma, dtype, sight)
-        features = both[:, : ids.shape[1]]
+        doubled = network.features(torch.cat([noisy, ids], 1), sigma, dtype, sight)
+        features = doubled[:, : ids.shape[1]]
     where = noise.where()
     logits = network.head(features[where], dtype).float()
     return surprise_of(logits, ids[where], mask_id)
@@ -432,7 +430,7 @@ class BothWays(_WithLoss):
 
 
 Trainable = Diffusion | BothWays | Causal
-"""What is trained."""
+"""A module that can be trained."""
 
 
 def build(
@@ -542,7 +540,9 @@ def save_network(
         config = flat_names(shape) if module.block is None else layout(shape, module.block).config
     elif isinstance(module, BothWays):
         network_config = module.network.config
-        fields = {ours: getattr(network_config, theirs) for ours, theirs in FIELDS.items()}
+        fields = {
+            field: getattr(network_config, foreign_name) for field, foreign_name in FIELDS.items()
+        }
         theta = float(network_config.rope_parameters["rope_theta"])
         shape = TransformerShape(**fields, rope_theta=theta, mask_id=module.mask_id)
         config = RELEASE.written(shape, end_of_text)
@@ -552,7 +552,7 @@ def save_network(
         # computes in it.
         config = module.network.config.to_dict()
         config |= {"architectures": [type(module.network).__name__], "dtype": "float32"}
-        config.pop("_name_or_path", None)  # where it was read from is nobody's business
+        config.pop("_name_or_path", None)  # a local path does not belong into a checkpoint
         tensors = {k: v for k, v in tensors.items() if k != "lm_head.weight"}  # it is the embedding
         end = "<|endoftext|>"
         settings = {
@@ -589,15 +589,15 @@ def begin_with(module: Trainable, source: str, codec: TextCodec) -> str:
         )
     network: Any = model.network  # pyright: ignore[reportAttributeAccessIssue]
     # What sizes of weights do not show: a network with other heads would take them and be wrong.
-    theirs, wanted = _unseen(network), _unseen(module.network)
-    if theirs != wanted:
-        raise _unfit("shape", source, _told(theirs), _told(wanted))
+    source_shape, run_shape = _unseen(network), _unseen(module.network)
+    if source_shape != run_shape:
+        raise _unfit("shape", source, _facts_text(source_shape), _facts_text(run_shape))
     weights = network.state_dict()
-    ours = {name: tuple(value.shape) for name, value in module.network.state_dict().items()}
-    for name in sorted({*ours, *weights}):
-        theirs = tuple(weights[name].shape) if name in weights else None
-        if ours.get(name) != theirs:
-            raise _unfit(f"shape ({name})", source, theirs, ours.get(name))
+    run_sizes = {name: tuple(value.shape) for name, value in module.network.state_dict().items()}
+    for name in sorted({*run_sizes, *weights}):
+        stored_size = tuple(weights[name].shape) if name in weights else None
+        if run_sizes.get(name) != stored_size:
+            raise _unfit(f"shape ({name})", source, stored_size, run_sizes.get(name))
     module.network.load_state_dict(weights)
     return model.spec.sha256
 
@@ -611,7 +611,7 @@ def _unseen(network: Any) -> dict[str, Any]:
     return {name: getattr(network.config, name, None) for name in names}
 
 
-def _told(facts: dict[str, Any]) -> str:
+def _facts_text(facts: dict[str, Any]) -> str:
     return ", ".join(f"{name}={value}" for name, value in facts.items())
 
 

@@ -1,16 +1,13 @@
-"""Which optimizer updates which weights.
+"""Which optimizer updates which weights, at what rate, on which devices.
 
-Muon for the blocks' matrices: momentum whose singular values are set to one.
+Muon, for the blocks' matrices, is momentum whose singular values are set to one. torch has a Muon,
+but its Newton-Schulz iteration runs in bfloat16, which many CPUs do slowly or not at all. This is
+the same update in the dtype of the network's products, and the three square matrices inside a
+query-key-value projection are treated one by one.
 
-torch has a Muon, but its Newton-Schulz iteration runs in bfloat16, which many CPUs do slowly or not
-at all. This is the same update in the dtype of the network's products, and the three square
-matrices inside a query-key-value projection are treated one by one.
-
-How far a run is, what the learning rate is there, and which checkpoints stay.
-
-Averaged weights: torch's `AveragedModel` with the public decay.
-
-Devices and processes: Lightning Fabric under `torchrun`, and whole states out of any of them.
+Also here: how far a run is, its learning rate there, and which checkpoints stay; the averaged
+weights (torch's `AveragedModel` with the public decay); and devices and processes (Lightning Fabric
+under `torchrun`), with whole states whatever the strategy.
 """
 
 from __future__ import annotations
@@ -77,8 +74,8 @@ def learning_rate(spec: TrainSpec, step: int, share: float) -> float:
     rate = spec.lr * min(1.0, step / spec.warmup) if spec.warmup else spec.lr
     if spec.decay == "constant" or share <= spec.decay_from:
         return rate
-    way = (share - spec.decay_from) / (1 - spec.decay_from)
-    left = 1 - way if spec.decay == "linear" else 0.5 * (1 + math.cos(math.pi * way))
+    progress = (share - spec.decay_from) / (1 - spec.decay_from)
+    left = 1 - progress if spec.decay == "linear" else 0.5 * (1 + math.cos(math.pi * progress))
     return rate * (spec.decay_to + (1 - spec.decay_to) * left)
 
 
@@ -176,9 +173,14 @@ def optimizers_of(
             fix="use `strategy=ddp`, or set optimizer: adamw",
         )
     taken = {id(parameter) for parameter in chosen}
-    rest = [parameter for parameter in module.parameters() if id(parameter) not in taken]
+    others = [parameter for parameter in module.parameters() if id(parameter) not in taken]
     adamw = torch.optim.AdamW(
-        rest, lr=spec.lr, betas=spec.betas, eps=spec.eps, weight_decay=spec.weight_decay, fused=True
+        others,
+        lr=spec.lr,
+        betas=spec.betas,
+        eps=spec.eps,
+        weight_decay=spec.weight_decay,
+        fused=True,
     )
     return [adamw, Muon(chosen, spec.muon_lr, dtype=dtype)] if chosen else [adamw]
 
@@ -195,19 +197,19 @@ def make_fabric(device: str, strategy: str) -> Any:
 
     if strategy not in STRATEGIES:
         raise unknown_name("strategy", strategy, STRATEGIES, where="`strategy`")
-    place = resolve_device(device)
+    torch_device = resolve_device(device)
     world = int(os.environ.get("WORLD_SIZE", "1"))
     local = int(os.environ.get("LOCAL_WORLD_SIZE", str(world)))
     chosen: Any = "ddp" if world > 1 and strategy == "auto" else strategy
     if strategy == "fsdp":
         chosen = fsdp_strategy(world)
     devices: Any = local
-    if world == 1 and place.type == "cuda" and place.index is not None:
-        devices = [place.index]
+    if world == 1 and torch_device.type == "cuda" and torch_device.index is not None:
+        devices = [torch_device.index]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # advice on launchers and unused devices
         fabric = Fabric(
-            accelerator="cuda" if place.type == "cuda" else "cpu",
+            accelerator="cuda" if torch_device.type == "cuda" else "cpu",
             devices=devices,
             num_nodes=max(1, world // local),
             strategy=chosen,
@@ -240,14 +242,14 @@ def fsdp_strategy(world: int) -> Any:
 
 
 def network_dtype(spec: TrainSpec, device: torch.device) -> torch.dtype:
-    """Of the matrix products: bfloat16 on CUDA, float32 on the CPU, unless the spec says."""
+    """The dtype of matrix products: bfloat16 on CUDA, float32 on the CPU, or the spec's."""
     if spec.precision == "auto":
         return torch.bfloat16 if device.type == "cuda" else torch.float32
     if spec.precision == "bfloat16" and device.type == "cpu" and not _bfloat16_runs():
         raise UserError(
-            "Products in bfloat16 crash here.",
+            "Matrix products in bfloat16 crash on this machine.",
             where="TrainSpec.precision",
-            got="a process that ended in one matrix product of bfloat16 on the CPU",
+            got="a test process that crashed in a bfloat16 matrix product on the CPU",
             expected="a CPU whose bfloat16 units the operating system lets programs use",
             fix="set precision: auto, or ONEDNN_MAX_CPU_ISA=AVX512_CORE_BF16 in the environment",
         )
@@ -288,5 +290,5 @@ class Parts:
         return get_optimizer_state_dict(self.module, self.optimizers, options=self.options)
 
     def load_optimizer(self, state: dict[str, Any]) -> None:
-        """Put it back."""
+        """Load a whole state of the optimizer."""
         set_optimizer_state_dict(self.module, self.optimizers, state, options=self.options)

@@ -45,9 +45,9 @@ def plot_losses(metrics: list[dict[str, Any]], path: Path, title: str) -> None:
 
 
 class Stop:
-    """Whether somebody has asked."""
+    """Whether the run was asked to stop."""
 
-    asked = False
+    requested = False
 
 
 @contextmanager
@@ -60,16 +60,16 @@ def stopping(world: int) -> Iterator[Stop]:
     stop = Stop()
 
     def ask(_number: int, _frame: FrameType | None) -> None:
-        if stop.asked:
+        if stop.requested:
             raise KeyboardInterrupt
-        stop.asked = True
+        stop.requested = True
 
     if world > 1:
         yield stop
         return
     try:
         before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
-    except ValueError:  # not the main thread: somebody else's signals
+    except ValueError:  # not the main thread, which alone may handle signals
         yield stop
         return
     try:
@@ -120,7 +120,7 @@ class TrainingRun:
 
     @property
     def spec(self) -> TrainSpec:
-        """What was asked."""
+        """The spec of the run."""
         mark = read_mark(self.path)
         if mark is None or mark.kind != "training":
             raise _damaged(self.path / MARK, "it is not a training run's")
@@ -145,8 +145,8 @@ class TrainingRun:
 
     def cut_metrics(self, step: int) -> None:
         """Forget measurements after a step: the steps after it are done again."""
-        kept = [entry for entry in self.metrics() if entry["step"] <= step]
-        write(self.path / METRICS, b"".join(_line(entry) for entry in kept))
+        remaining = [entry for entry in self.metrics() if entry["step"] <= step]
+        write(self.path / METRICS, b"".join(_line(entry) for entry in remaining))
 
     def measure(self, entry: dict[str, Any]) -> None:
         """Append one measurement."""
@@ -202,9 +202,9 @@ class TrainingRun:
 
     def save_resume(self, state: dict[str, Any], spec: TrainSpec) -> None:
         """Replace the resume state, whole, with the hash of its content."""
-        whole = {"format": FORMAT, "spec": spec.model_dump(mode="json"), **state}
+        content = {"format": FORMAT, "spec": spec.model_dump(mode="json"), **state}
         with replacing(self.path / RESUME) as file:
-            torch.save({**whole, "sha256": content_hash(whole)}, file)
+            torch.save({**content, "sha256": content_hash(content)}, file)
 
     def load_resume(self, spec: TrainSpec) -> dict[str, Any] | None:
         """The resume state, if there is one; refused if it belongs to another spec."""
@@ -259,9 +259,9 @@ def _check_resume(state: Any, path: Path) -> None:
     """Whether a file that torch can read is a resume state, and the one that was written."""
     if not isinstance(state, dict) or not all(key in state for key in ("format", *STATE)):
         raise _damaged(path, "it is not a resume state")
-    made = state["format"]
-    if made != FORMAT:
-        raise _damaged(path, f"its format is {made!r}")
+    written_format = state["format"]
+    if written_format != FORMAT:
+        raise _damaged(path, f"its format is {written_format!r}")
     content = {key: value for key, value in state.items() if key != "sha256"}
     if state.get("sha256") != content_hash(content):
         raise _damaged(path, "its content is not what was written")

@@ -26,7 +26,7 @@ MOST_TOKENS = 1_000_000
 
 
 OWN_OBJECTIVE = {"ar": "causal", "llada": "llada"}
-"""What a family learns by when nothing is said."""
+"""The default objective of each family."""
 
 
 INFINITE = float("inf")
@@ -41,7 +41,7 @@ def _within(
     above: bool = False,
     below: bool = False,
 ) -> None:
-    """Fields that are said lie between two numbers; `above`, `below`: and reach neither."""
+    """Refuse set fields outside of two bounds, which `above` and `below` exclude."""
     for field in names.split():
         value = getattr(spec, field)
         if value is None or (
@@ -103,7 +103,7 @@ class HeldOut(Spec):
     def _check(self) -> Self:
         if (self.every is None) == (self.last is None):
             raise UserError(
-                "Held-out documents need one rule.",
+                "Held-out documents need exactly one rule.",
                 where="data.held_out",
                 got=self.canonical(),
                 expected="either every: N or last: N",
@@ -144,13 +144,13 @@ class DataSpec(Spec):
         _within(self, "keep", 0, 1, above=True)
         names = [source.name for source in self.sources]
         if len(set(names)) != len(names):
-            raise UserError("Two sources have one name.", where="data.sources", got=names)
+            raise UserError("Two sources have the same name.", where="data.sources", got=names)
         for name in self.keep_all_of:
             if name not in names:
                 raise unknown_name("source", name, names, where="data.keep_all_of")
         if (self.rows == "pairs") != (self.response is not None):
             raise UserError(
-                "A response's length goes with rows of pairs, and they with it.",
+                "`response` and rows of pairs must be set together.",
                 where="data.response",
                 got=f"rows: {self.rows}, response: {self.response}",
             )
@@ -193,10 +193,10 @@ class ModelSpec(Spec):
             )
         if (self.family == "bd3lm") != (self.block_size is not None):
             raise UserError(
-                "Blocks go with the family bd3lm, and it with them.",
+                "A block size and the family bd3lm must be set together.",
                 where="model.block_size",
                 got=f"family: {self.family}, block_size: {self.block_size}",
-                fix="set model.block_size to 4, 8 or 16, say, with model.family: bd3lm",
+                fix="set model.block_size to, for example, 4, 8 or 16, with model.family: bd3lm",
             )
         _within(self, "block_size", 1)
         if self.family == "bd3lm" and self.time_conditioning:
@@ -207,7 +207,7 @@ class ModelSpec(Spec):
             )
         if self.family in ("llada", "ar") and (self.time_conditioning or self.init != "public"):
             raise UserError(
-                "A Llama has no noise level and one initialisation.",
+                "A Llama has no noise level and only one initialisation.",
                 where="model",
                 expected="time_conditioning: false and init: public",
             )
@@ -393,9 +393,9 @@ def _read_yaml(path: Path) -> dict[str, Any]:
     return {str(key): value for key, value in tree.items()}
 
 
-def _changed(tree: Any, keys: list[str], value: Any, whole: str) -> dict[str, Any]:
+def _changed(tree: Any, keys: list[str], value: Any, path: str) -> dict[str, Any]:
     if not isinstance(tree, dict):
-        raise UserError("There is no such key in the configuration.", where=whole)
+        raise UserError("There is no such key in the configuration.", where=path)
     if len(keys) == 1:
         return {**tree, keys[0]: value}
-    return {**tree, keys[0]: _changed(tree.get(keys[0], {}), keys[1:], value, whole)}
+    return {**tree, keys[0]: _changed(tree.get(keys[0], {}), keys[1:], value, path)}

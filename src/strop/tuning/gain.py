@@ -1,18 +1,6 @@
-"""What a choice is worth on outputs that it was not chosen on, and the file that deploys it.
+"""Which sampler to deploy: the choice, its gain on fresh outputs, and the decision in a sentence.
 
-A choice is a recommendation if something bounded its sharpness, its fresh outputs hold every limit,
-and its gain is shown: the whole interval is on the better side. Intervals of gains hold together
-for all rows of a table (`family_level`), because a reader looks at all of them.
-
-One sentence that decides: which sampler to use, with how many steps, and what that costs.
-
-The reference is the standard sampler with the most steps. `fewest-steps` takes the fewest steps
-whose perplexity on fresh outputs is surely within a share of the reference's; `best` takes, of the
-recommended settings, the one with the lowest perplexity in the table, and reports it on fresh
-outputs. Both look at recommended settings, and `fewest-steps` also at the standard sampler with
-fewer steps. Where nothing qualifies, the sentence says so and why.
-
-Which sampler to deploy: named rules over a frame, and the record of what was chosen.
+A named rule chooses from a frame:
 
     frozen       one setting for all budgets: the lowest perplexity (geometric mean over the
                  budgets) among the settings that pass the entropy guard at more than half of them
@@ -22,8 +10,18 @@ Which sampler to deploy: named rules over a frame, and the record of what was ch
 
 A cell passes if it is `above` the guard, by entropy and by diversity, or if there is none. A rule
 only sees the frame it is given. Choosing the best of many noisy numbers flatters the choice, so the
-gain is reported on fresh outputs (`strop.tuning.gain`), and the choice is written and hashed before
-that.
+choice is written and hashed, and its gain is then measured on fresh outputs.
+
+A choice is a recommendation if something bounded its sharpness, its fresh outputs hold every limit,
+and its gain is shown: the whole interval is on the better side. Intervals of gains hold together
+for all rows of a table (`family_level`), because a reader looks at all of them.
+
+The decision says which sampler to use, with how many steps, and what that costs. The reference is
+the standard sampler with the most steps. `fewest-steps` takes the fewest steps whose perplexity on
+fresh outputs is surely within a share of the reference's; `best` takes, of the recommended
+settings, the one with the lowest perplexity in the table, and reports it on fresh outputs. Both
+look at recommended settings, and `fewest-steps` also at the standard sampler with fewer steps.
+Where nothing qualifies, the sentence says so and why.
 """
 
 from __future__ import annotations
@@ -65,7 +63,7 @@ class Choice:
     steps: int
     point: OperatingPoint
     holds: bool = True
-    """Whether whoever chose had something to choose: else it is the least bad setting."""
+    """Whether some setting qualified; if not, this is the least bad one."""
     passes: bool = True
     """Whether it was inside every limit at this budget; a frozen setting may fail at some."""
     edges: tuple[str, ...] = ()
@@ -109,13 +107,13 @@ class Selection:
             "rule": self.rule,
             "picks": [
                 {
-                    "steps": one.steps,
-                    "point": str(one.point),
-                    "sampler": one.point.fields(),
-                    "passes": one.passes,
-                    "at_edge": list(one.edges),
+                    "steps": choice.steps,
+                    "point": str(choice.point),
+                    "sampler": choice.point.fields(),
+                    "passes": choice.passes,
+                    "at_edge": list(choice.edges),
                 }
-                for one in self.choices
+                for choice in self.choices
             ],
             "candidates": self.candidates,
             "cells": self.cells,
@@ -212,25 +210,25 @@ def _best(cells: Cells, steps: int, settings: list[OperatingPoint]) -> Operating
 
 def _edges(chosen: OperatingPoint, settings: Sequence[OperatingPoint]) -> tuple[str, ...]:
     """The numeric fields in which the choice is the lowest or highest that was tried."""
-    mine, told = chosen.fields(), []
-    for name, value in mine.items():
+    fields, notes = chosen.fields(), []
+    for name, value in fields.items():
         if isinstance(value, (bool, str)) or not isinstance(value, (int, float)):
             continue
-        rest = {k: v for k, v in mine.items() if k != name}
+        others = {k: v for k, v in fields.items() if k != name}
         same = sorted(
             f[name]
             for f in (s.fields() for s in settings)
-            if name in f and {k: v for k, v in f.items() if k != name} == rest
+            if name in f and {k: v for k, v in f.items() if k != name} == others
             if not isinstance(f[name], str)  # a schedule of temperatures has no place among numbers
         )
         if len(same) < 2 or (name == "top_p" and value == 1):
             continue  # nothing else was tried, or nothing else can be
         where = f"{name} tried in {chosen.sampler.precision}"
         if value == same[0]:
-            told.append(f"{value:g} is the lowest {where}")
+            notes.append(f"{value:g} is the lowest {where}")
         if value == same[-1]:
-            told.append(f"{value:g} is the highest {where}")
-    return tuple(told)
+            notes.append(f"{value:g} is the highest {where}")
+    return tuple(notes)
 
 
 # ---------------------------------------------------------------- the record of choices
@@ -247,7 +245,9 @@ def write_selection(out: Path, now: Mapping[str, Mapping[str, Any]]) -> str:
     from strop.disk import write
     from strop.store.folder import SELECTION, as_json, damaged, parsed
 
-    digest = hashlib.sha256("".join(one["sha256"] for one in now.values()).encode()).hexdigest()
+    digest = hashlib.sha256(
+        "".join(choice["sha256"] for choice in now.values()).encode()
+    ).hexdigest()
     path = out / SELECTION
     before: list[Any] = []
     try:
@@ -310,16 +310,21 @@ class Gain:
 
     @property
     def recommended(self) -> bool:
-        """Whether nothing speaks against it."""
+        """Whether there is no reason against it."""
         return not self.doubts()
 
     def doubts(self) -> list[str]:
         """Why it is no recommendation; empty if it is one."""
         doubts = [] if self.choice.holds else ["no setting held every limit for sure"]
         doubts += [
-            f"fresh outputs {'break' if one.holds is False else 'do not surely hold'} {one.words}"
-            for one in self.limits
-            if not one.holds
+            (
+                "fresh outputs break "
+                if limit.holds is False
+                else "fresh outputs do not surely hold "
+            )
+            + limit.words
+            for limit in self.limits
+            if not limit.holds
         ]
         if self.ratio and not self.limits:
             doubts.append("no entropy guard bounds the sharpness")
@@ -385,14 +390,14 @@ def gain(
             continue
         value = _value(fresh, Number.of(limit.name), None, resampled, log=False)
         limits.append(Held(str(limit), value, limit.side_of(value)))
-    found = None
+    difference = None
     if fresh.id != standard.id:
-        found = _difference(fresh, standard, goal, metric, resampled, level)
+        difference = _difference(fresh, standard, goal, metric, resampled, level)
     return Gain(
         choice,
         _value(fresh, goal, metric, resampled, log=goal.log),
         _value(standard, goal, metric, resampled, log=goal.log),
-        found,
+        difference,
         goal.log,
         tuple(limits),
         fresh.outputs,
@@ -420,10 +425,10 @@ def _difference(
         from strop.measure.frame import perplexity_ratio
 
         return perplexity_ratio(standard, fresh, metric, level=level)
-    mine, plain = fresh.statistic(goal, metric), standard.statistic(goal, metric)
+    chosen, plain = fresh.statistic(goal, metric), standard.statistic(goal, metric)
     if goal.log:
-        return jackknife(plain, level, mine, log=True).exp()
-    return jackknife(mine, level, plain)
+        return jackknife(plain, level, chosen, log=True).exp()
+    return jackknife(chosen, level, plain)
 
 
 def _value(
@@ -431,29 +436,29 @@ def _value(
 ) -> Interval:
     """With the interval of its logarithm, where that is what is compared."""
     if not resampled:
-        found = jackknife(row.statistic(number, metric), log=log)
-        return found.exp() if log else found
-    found = row.value(number, metric)
-    if found is None:
+        value = jackknife(row.statistic(number, metric), log=log)
+        return value.exp() if log else value
+    value = row.value(number, metric)
+    if value is None:
         raise UserError(
             f"The fresh outputs have no {number.heading}.",
             where=row.path,
             fix="look at them: strop show RUN",
         )
-    return found
+    return value
 
 
 def spec_file(first_line: str, choices: Sequence[Choice], gains: Sequence[Gain]) -> bytes:
-    """The choices as `strop sample --spec` reads them, with what speaks against them."""
+    """The choices as `strop sample --spec` reads them, with the doubts about them."""
     import yaml
 
     lines = [f"# {first_line}", "# Use: strop sample CHECKPOINT --spec THIS_FILE -o RUN"]
-    for one in gains:
-        words = "; ".join([*one.doubts(), *one.remarks()])
+    for gain in gains:
+        words = "; ".join([*gain.doubts(), *gain.remarks()])
         if words:
-            mind = "Mind" if one.recommended else "Not a recommendation"
-            lines.append(f"# {mind} at {one.choice.budget}: {words}.")
-    samplers = {choice.sampler.id: choice.sampler.said() for choice in choices}
+            mind = "Note" if gain.recommended else "Not a recommendation"
+            lines.append(f"# {mind} at {gain.choice.budget}: {words}.")
+    samplers = {choice.sampler.id: choice.sampler.written_fields() for choice in choices}
     body = yaml.safe_dump({"samplers": list(samplers.values())}, sort_keys=False)
     return ("\n".join(dict.fromkeys(lines)) + "\n" + body).encode()
 
@@ -490,9 +495,9 @@ class Decision:
     def document(self) -> dict[str, Any]:
         """For JSON."""
         chosen = self.chosen
-        found: dict[str, Any] = {"goal": self.goal, "recommended": chosen is not None}
+        document: dict[str, Any] = {"goal": self.goal, "recommended": chosen is not None}
         if chosen is not None and self.reference is not None:
-            found |= {
+            document |= {
                 "sampler": chosen.row.spec.generator.sampler.model_dump(mode="json"),
                 "against_reference": chosen.against,
                 "calls": chosen.row.calls,
@@ -500,7 +505,7 @@ class Decision:
                 "seconds": chosen.row.seconds,
                 "reference_seconds": self.reference.seconds,
             }
-        return found
+        return document
 
 
 def decide(
@@ -517,8 +522,8 @@ def decide(
         return Decision(goal, "Nothing is recommended: no choice was measured on fresh outputs.")
     reference = max((row for (_, at), row in fresh.items() if at == plain), key=_of_steps)
     named = "the standard sampler" + _steps(reference.steps, plain)
-    good = [one for one in gains if one.recommended]
-    settings = [(one.choice.steps, one.choice.point) for one in good]
+    good = [gain for gain in gains if gain.recommended]
+    settings = [(gain.choice.steps, gain.choice.point) for gain in good]
     if goal == "best":
         settings = sorted(settings, key=lambda at: searched[at])[:1]
     else:
@@ -534,13 +539,15 @@ def decide(
     if goal == "best":
         chosen = next(iter(contenders), None)
     else:
-        chosen = next((one for one in contenders if one.against.below(1 + within)), None)
+        chosen = next(
+            (contender for contender in contenders if contender.against.below(1 + within)), None
+        )
     if chosen is not None:
         words = f"Use {chosen.words}: {_costs(chosen.row, reference)}{_against(chosen, named)}."
         return Decision(goal, words + _less_diverse(chosen.row), chosen, reference)
     if not contenders:
         return Decision(goal, f"Nothing is recommended: {_why(gains)}.")
-    near = min(contenders, key=lambda one: one.against.value)
+    near = min(contenders, key=lambda contender: contender.against.value)
     words = (
         f"Nothing is recommended: no setting is surely within {within:.0%} of {named}. The nearest "
         f"is {near.words}: {_costs(near.row, reference)}{_against(near, named)}."
@@ -552,8 +559,8 @@ def in_words(point: OperatingPoint) -> str:
     """A setting as one would say it: `temperature 0.9 in float64, top_p 0.9`."""
     sampler = point.sampler
     words = f"temperature {sampler.temperature:g} in {sampler.precision}"
-    name, _, rest = str(point).rstrip(")").partition("(")
-    others = rest.split(", ")[2:]
+    name, _, fields = str(point).rstrip(")").partition("(")
+    others = fields.split(", ")[2:]
     return ", ".join([(f"{name.strip()} at " if name.strip() else "") + words, *others])
 
 
@@ -585,24 +592,24 @@ def _costs(row: Measured, reference: Measured) -> str:
     return f"{row.calls:,.0f} calls instead of {reference.calls:,.0f}, "
 
 
-def _against(one: RatedSetting, named: str) -> str:
-    return f"perplexity {one.against:.3g} times that of {named}"
+def _against(setting: RatedSetting, named: str) -> str:
+    return f"perplexity {setting.against:.3g} times that of {named}"
 
 
 def _less_diverse(row: Measured) -> str:
-    """What too few outputs say of diversity, where they deny it; more of them are judged by it."""
-    found = row.diversity
-    if found is None or (found.n or 0) >= DECIDES or not found.below(MARGIN):
+    """A warning of low diversity from too few outputs to decide; with more, the guard decides."""
+    diversity = row.diversity
+    if diversity is None or (diversity.n or 0) >= DECIDES or not diversity.below(MARGIN):
         return ""
     return (
-        f" Mind that these {found.n} outputs have {found:.2f} of the diversity of held-out texts, "
-        f"where {MARGIN:g} is the guard: it decides from {DECIDES} outputs on."
+        f" Note that these {diversity.n} outputs have {diversity:.2f} of the diversity of held-out "
+        f"texts, where {MARGIN:g} is the guard: it decides from {DECIDES} outputs on."
     )
 
 
 def _why(gains: Sequence[Gain]) -> str:
-    """The first doubt of every budget, said once where it is the same at all of them."""
-    first = {one.choice.budget: one.doubts()[0] for one in gains}
+    """The first doubt of every budget, once if it is the same at all of them."""
+    first = {gain.choice.budget: gain.doubts()[0] for gain in gains}
     if len(set(first.values())) == 1:
         return next(iter(first.values()))
     return "; ".join(f"at {budget} {doubt}" for budget, doubt in first.items())

@@ -1,4 +1,4 @@
-"""Who is given outputs: candidates start with few, the doubtful get more, the clearly worse stop.
+"""Which candidates get outputs: all start with few, the doubtful get more, the clearly worse stop.
 
 Candidates are compared on the outputs that both have: output i of every candidate comes from the
 same random numbers, so differences are paired. A round looks at all candidates afresh:
@@ -11,9 +11,9 @@ same random numbers, so differences are paired. A round looks at all candidates 
 - of the rest, those with the fewest outputs get twice as many; where all have as many as the
   leader, it gets more too.
 
-It ends when nobody is left beside the leader, when everybody has the most outputs, or when the
-budget is spent. What was decided follows from the outputs alone, so a search that is run again
-decides the same.
+It ends when only the leader is left, when every candidate has the most outputs, or when the budget
+is spent. What was decided follows from the outputs alone, so a search that is run again decides the
+same.
 
 Intervals are those of the jackknife (`strop.stats.resample`), which hold at eight outputs already.
 Where several outputs answer one prompt, whole prompts are left out, and pairs are pairs of prompts.
@@ -62,19 +62,19 @@ class Limit:
     by: Literal["interval", "mean", "unbroken"] = "interval"
     """What must be inside: the whole interval, its middle alone, or any part of it."""
     least: int = 0
-    """Outputs below which nobody is held to it."""
+    """Outputs below which no candidate is held to it."""
 
-    def excess(self, found: float) -> float:
+    def excess(self, value: float) -> float:
         """How far a value is on the wrong side; negative inside."""
-        return self.value - found if self.side == ">=" else found - self.value
+        return self.value - value if self.side == ">=" else value - self.value
 
-    def side_of(self, found: Interval) -> bool | None:
+    def side_of(self, interval: Interval) -> bool | None:
         """Whether a value is inside: for sure, surely not, or None."""
-        if found.n is not None and found.n < self.least:
+        if interval.n is not None and interval.n < self.least:
             return True
         if self.by == "mean":
-            return self.excess(found.value) <= 0
-        inside, outside = found.ends if self.side == ">=" else reversed(found.ends)
+            return self.excess(interval.value) <= 0
+        inside, outside = interval.ends if self.side == ">=" else reversed(interval.ends)
         if self.excess(outside) > 0:
             return False
         return True if self.by == "unbroken" or self.excess(inside) <= 0 else None
@@ -114,7 +114,7 @@ class Rules:
     first: int = 8
     """Outputs that a candidate starts with."""
     most: int = 64
-    """Outputs at which nobody gets more."""
+    """The most outputs of a candidate."""
     sure: int = 32
     """Outputs that the choice has at least."""
     tolerance: float = 0.02
@@ -182,34 +182,34 @@ class Race(Generic[C]):
     def run(self, candidates: Iterable[C] = (), budget: int | None = None) -> None:
         """Let candidates join, and go on until nothing is in doubt or the budget is spent."""
         budget = self.budget if budget is None else min(budget, self.budget)
-        new = [one for one in dict.fromkeys(candidates) if one not in self.arms]
-        wanted = [(one, self.rules.first) for one in new] or self._wanted()
+        new = [candidate for candidate in dict.fromkeys(candidates) if candidate not in self.arms]
+        wanted = [(candidate, self.rules.first) for candidate in new] or self._wanted()
         while wanted and self._give(wanted, budget):
             wanted = self._wanted()
 
     def _give(self, wanted: Sequence[tuple[C, int]], budget: int) -> bool:
-        """Outputs for as many as can be paid, in their order; False if for nobody."""
+        """Draw for as many candidates as the budget pays, in order; False if for none."""
         leader = self.leader
-        kept = 0  # for the leader, which must have enough outputs in the end
-        if leader is not None and leader.candidate not in [one for one, _ in wanted]:
-            kept = max(0, self.rules.sure - leader.n)
-        left, paid = budget - self.spent - kept, []
-        for one, n in wanted:
-            cost = n - (self.arms[one].n if one in self.arms else 0)
+        reserved = 0  # for the leader, which must have enough outputs in the end
+        if leader is not None and leader.candidate not in [candidate for candidate, _ in wanted]:
+            reserved = max(0, self.rules.sure - leader.n)
+        left, paid = budget - self.spent - reserved, []
+        for candidate, n in wanted:
+            cost = n - (self.arms[candidate].n if candidate in self.arms else 0)
             if 0 < cost <= left:
                 left -= cost
-                paid.append((one, n))
+                paid.append((candidate, n))
         if not paid:
             return False
-        for (one, _), drawn in zip(paid, self.measure(paid), strict=True):
-            arm = self.arms.setdefault(one, Arm(one, drawn))
+        for (candidate, _), drawn in zip(paid, self.measure(paid), strict=True):
+            arm = self.arms.setdefault(candidate, Arm(candidate, drawn))
             arm.drawn = drawn
         leader = self.leader
         self.path.append((self.spent, None if leader is None else leader.candidate))
         return True
 
     def _wanted(self) -> list[tuple[C, int]]:
-        """Who is given more outputs, the most promising first; everybody's state on the way."""
+        """Which candidates get more outputs, the most promising first; sets the state of all."""
         rules, leader = self.rules, self.leader
         for arm in self.arms.values():
             arm.state, arm.why = self._state(arm, leader)
@@ -232,38 +232,43 @@ class Race(Generic[C]):
             return "leads", ""
         holds = self._holds(arm)
         if holds is False:
-            return "over the limit", self._broken(arm)
+            return "over the limit", self._broken_limits(arm)
         if leader is not None:
             sign = self.rules.sign
-            found = self.interval(arm, leader)
-            low = found.ends[0] if sign > 0 else -found.ends[1]
+            difference = self.interval(arm, leader)
+            low = difference.ends[0] if sign > 0 else -difference.ends[1]
             unit = 1.0 if self.rules.log else abs(leader.value)
             if low > -self.rules.tolerance * unit:
                 return "worse", ""
         if holds:
             return "in doubt", ""
-        if not all(self._decidable(arm, limit, one) for limit, one in self._limits(arm)):
+        if not all(
+            self._decidable(arm, limit, statistic) for limit, statistic in self._limits(arm)
+        ):
             return "too near the limit", ""
         return "in doubt", "a limit is in doubt"
 
-    def _decidable(self, arm: Arm[C], limit: Limit, one: Statistic) -> bool:
+    def _decidable(self, arm: Arm[C], limit: Limit, statistic: Statistic) -> bool:
         """Whether the most outputs could show that it holds, were it a standard error better."""
-        found = jackknife(one, self.rules.level, cut=False)
-        if not found.bounded:
+        interval = jackknife(statistic, self.rules.level, cut=False)
+        if not interval.bounded:
             return True
-        half = found.half
-        better = half / student(self.rules.level, len(one.columns) - 1)
-        return limit.excess(found.value) <= better - half * math.sqrt(arm.n / self.rules.most)
+        half = interval.half
+        better = half / student(self.rules.level, len(statistic.columns) - 1)
+        return limit.excess(interval.value) <= better - half * math.sqrt(arm.n / self.rules.most)
 
     def _holds(self, arm: Arm[C]) -> bool | None:
         """Whether it is inside all limits: for sure, surely not, or None."""
-        ends = [limit.side_of(jackknife(one, self.rules.level)) for limit, one in self._limits(arm)]
+        ends = [
+            limit.side_of(jackknife(statistic, self.rules.level))
+            for limit, statistic in self._limits(arm)
+        ]
         return False if False in ends else None if None in ends else True
 
-    def _broken(self, arm: Arm[C]) -> str:
+    def _broken_limits(self, arm: Arm[C]) -> str:
         sides = [
-            (limit, limit.side_of(jackknife(one, self.rules.level)))
-            for limit, one in self._limits(arm)
+            (limit, limit.side_of(jackknife(statistic, self.rules.level)))
+            for limit, statistic in self._limits(arm)
         ]
         return ", ".join(str(limit) for limit, side in sides if side is False)
 
@@ -272,8 +277,8 @@ class Race(Generic[C]):
 
     def _promise(self, arm: Arm[C]) -> float:
         """The best that its objective may be."""
-        found = jackknife(arm.drawn.objective, self.rules.level, log=self.rules.log, cut=False)
-        return found.ends[0] if self.rules.sign > 0 else -found.ends[1]
+        interval = jackknife(arm.drawn.objective, self.rules.level, log=self.rules.log, cut=False)
+        return interval.ends[0] if self.rules.sign > 0 else -interval.ends[1]
 
 
 # ---------------------------------------------------------------------------------------- propose
@@ -297,12 +302,12 @@ def search(
 ) -> Race[SamplerSpec]:
     """Spend at most `budget` outputs on a space; the journal, if one is needed, is in `folder`."""
     race: Race[SamplerSpec] = Race(measure, rules, budget)
-    every = space.settings(enumerated)
-    if every is not None:
-        if len(every) * rules.first > budget:
+    settings = space.settings(enumerated)
+    if settings is not None:
+        if len(settings) * rules.first > budget:
             # What is tried is then a random part of the space, not its first corner.
-            random.Random(derive_seed(seed, "enumerate")).shuffle(every)
-        race.run(every)
+            random.Random(derive_seed(seed, "enumerate")).shuffle(settings)
+        race.run(settings)
         return race
     waves = max(1, budget // (2 * rules.first * WAVE))
     proposer = Proposer(space, rules, folder, seed)
@@ -319,10 +324,10 @@ class Proposer:
 
     def __init__(self, space: Space, rules: Rules, folder: Path, seed: int) -> None:
         self._space, self._rules, self._folder, self._seed = space, rules, folder, seed
-        limits = [str(one) for one in rules.limits]
-        asked = {**space.document(), "best": rules.best, "limits": limits, "seed": seed}
-        asked |= {"first": rules.first, "most": rules.most, "tolerance": rules.tolerance}
-        text = json.dumps(asked, sort_keys=True, default=str)
+        limits = [str(limit) for limit in rules.limits]
+        identity = {**space.document(), "best": rules.best, "limits": limits, "seed": seed}
+        identity |= {"first": rules.first, "most": rules.most, "tolerance": rules.tolerance}
+        text = json.dumps(identity, sort_keys=True, default=str)
         self._name = hashlib.sha256(text.encode()).hexdigest()[:16]
 
     def wave(self, number: int) -> list[SamplerSpec]:
@@ -331,16 +336,16 @@ class Proposer:
         with self._journal() as storage:
             for at in range(first, first + WAVE):
                 study = self._study(storage, at)
-                known = len(study.trials)
-                if at < known:
+                proposed = len(study.trials)
+                if at < proposed:
                     continue
                 trial = study.ask()
                 spec = self._proposed(trial, at)
                 document = None if spec is None else spec.model_dump(mode="json")
                 trial.set_user_attr("spec", document)
             trials = self._study(storage, first).trials[first : first + WAVE]
-        found = [trial.user_attrs["spec"] for trial in trials]
-        return [SamplerSpec(**one) for one in found if one is not None]
+        documents = [trial.user_attrs["spec"] for trial in trials]
+        return [SamplerSpec(**document) for document in documents if document is not None]
 
     def tell(self, number: int, race: Race[SamplerSpec]) -> None:
         """What became of a wave, for the next proposals."""
@@ -362,7 +367,7 @@ class Proposer:
 
     def _excess(self, arm: Arm[SamplerSpec]) -> list[float]:
         pairs = zip(self._rules.limits, arm.drawn.limits, strict=True)
-        return [limit.excess(one.value) for limit, one in pairs]
+        return [limit.excess(statistic.value) for limit, statistic in pairs]
 
     def _proposed(self, trial: Any, at: int) -> SamplerSpec | None:
         """The setting of a trial; None where its values do not go together.
@@ -375,7 +380,7 @@ class Proposer:
         if usual is not None:
             return usual
         [name] = names if len(names) == 1 else [trial.suggest_categorical("name", names)]
-        values = {axis.name: _suggested(trial, axis) for axis in space.axes_of(name)}
+        values = {axis.name: _suggestion(trial, axis) for axis in space.axes_of(name)}
         try:
             return space.spec(name, values)
         except UserError:
@@ -385,7 +390,7 @@ class Proposer:
         space = self._space
         spec = space.spec(space.samplers[0], {})
         values = space.values(spec)
-        inside = all(_inside(one, values[one.name]) for one in space.axes_of(spec.name))
+        inside = all(_inside(axis, values[axis.name]) for axis in space.axes_of(spec.name))
         return spec if inside else None
 
     @contextmanager
@@ -400,7 +405,7 @@ class Proposer:
         path = self._folder / JOURNAL
         with locked(self._folder), warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of parts that Optuna calls experimental
-            said = optuna.logging.get_verbosity()
+            verbosity = optuna.logging.get_verbosity()
             optuna.logging.set_verbosity(optuna.logging.ERROR)
             try:
                 with disk(path):
@@ -408,7 +413,7 @@ class Proposer:
                 held: Any = _Held()
                 yield JournalStorage(JournalFileBackend(str(path), lock_obj=held))
             finally:
-                optuna.logging.set_verbosity(said)
+                optuna.logging.set_verbosity(verbosity)
 
     def _study(self, storage: Any, at: int) -> Any:
         """The study with a sampler of the seed that belongs to proposal number `at`."""
@@ -448,8 +453,8 @@ def _mend(path: Path) -> None:
     if not path.exists():
         return
     content = path.read_bytes()
-    whole, place, begun = content.rfind(b"\n") + 1, 0, None
-    for line in content[:whole].splitlines(keepends=True):
+    end, offset, begun = content.rfind(b"\n") + 1, 0, None
+    for line in content[:end].splitlines(keepends=True):
         try:
             entry = json.loads(line)
         except ValueError as error:
@@ -461,17 +466,17 @@ def _mend(path: Path) -> None:
                 fix=f"restore {path}, or start anew with `force`",
             ) from None
         if "datetime_start" in entry:
-            begun = place
+            begun = offset
         elif "spec" in entry.get("user_attr", {}):
             begun = None
-        place += len(line)
-    whole = whole if begun is None else begun
-    if whole < len(content):
+        offset += len(line)
+    end = end if begun is None else begun
+    if end < len(content):
         with open(path, "r+b") as file:
-            file.truncate(whole)
+            file.truncate(end)
 
 
-def _suggested(trial: Any, axis: Axis) -> Any:
+def _suggestion(trial: Any, axis: Axis) -> Any:
     if axis.values:
         return trial.suggest_categorical(axis.name, axis.values)
     if axis.whole:

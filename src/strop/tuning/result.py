@@ -46,8 +46,10 @@ class BudgetResult:
             "budget": self.budget,
             **self.gain.row(),
             "point": self.setting,
-            "limits": {one.words: {"found": one.value, "holds": one.holds} for one in limits},
-            "held": all(one.holds for one in limits),
+            "limits": {
+                limit.words: {"found": limit.value, "holds": limit.holds} for limit in limits
+            },
+            "held": all(limit.holds for limit in limits),
             "spent": self.search.spent,
             "settings": len(self.search.tried),
         }
@@ -69,7 +71,7 @@ class BudgetResult:
 
 
 def as_result(
-    ask: Ask, model: Model, plain: str, guard: Guard, goal: Number, found: Sequence[BudgetResult]
+    ask: Ask, model: Model, plain: str, guard: Guard, goal: Number, results: Sequence[BudgetResult]
 ) -> Result:
     """As typed tables and facts; `plain` is the standard sampler in words."""
     over = "gain" if goal.log else "difference"
@@ -88,7 +90,7 @@ def as_result(
     )
     title = f"{ask.sources[0]}: the choice, on {ask['fresh_n']} fresh outputs; 95% intervals"
     title += " (those of gains hold together)"
-    table = Table(title, columns, [one.row() for one in found])
+    table = Table(title, columns, [result.row() for result in results])
     tried = Table(
         "What was tried, the best first",
         (
@@ -99,9 +101,9 @@ def as_result(
             Column("limits"),
             Column("state"),
         ),
-        [row for one in found for row in _tried(one)],
+        [row for result in results for row in _tried(result)],
     )
-    limits = list(dict.fromkeys(str(limit) for one in found for limit in one.search.limits))
+    limits = list(dict.fromkeys(str(limit) for result in results for limit in result.search.limits))
     facts = {
         "checkpoint": ask.sources[0],
         "family": model.spec.family,
@@ -110,10 +112,12 @@ def as_result(
         "best": ask["best"] or goal.best,
         "limits": limits,
         "guard": {"threshold": guard.threshold, "source": guard.source},
-        "answer": [one.sentence(plain, goal) for one in found],
-        "paths": {one.budget: _path(one.search) for one in found},
+        "answer": [result.sentence(plain, goal) for result in results],
+        "paths": {result.budget: _path(result.search) for result in results},
     }
-    notes = [*dict.fromkeys(note for one in found for note in (*one.search.told, *one.notes))]
+    notes = [
+        *dict.fromkeys(note for result in results for note in (*result.search.notes, *result.notes))
+    ]
     notes.append("limits: " + (", ".join(limits) or "none"))
     if ask["guard"] and guard.threshold is None:
         notes.append(f"without a usable guard ({guard.source}) sharpness had no bound")
@@ -122,47 +126,47 @@ def as_result(
     return Result(ask.said(), table, {"tried": tried}, facts, tuple(notes))
 
 
-def _tried(found: BudgetResult) -> list[dict[str, Any]]:
-    names = [str(one) for one in found.search.limits]
+def _tried(result: BudgetResult) -> list[dict[str, Any]]:
+    names = [str(limit) for limit in result.search.limits]
     return [
         {
-            "budget": found.budget,
-            "point": _setting(one.sampler, found.search),
-            "sampler": one.sampler.model_dump(mode="json"),
-            "outputs": one.outputs,
-            "objective": one.objective,
+            "budget": result.budget,
+            "point": _setting(tried.sampler, result.search),
+            "sampler": tried.sampler.model_dump(mode="json"),
+            "outputs": tried.outputs,
+            "objective": tried.objective,
             "limits": "; ".join(
                 f"{name.partition('=')[0].rstrip('<>')} {value.value:.3f}"
-                for name, value in zip(names, one.limits, strict=True)
+                for name, value in zip(names, tried.limits, strict=True)
             ),
-            "state": one.state + (f" ({one.why})" if one.why else ""),
+            "state": tried.state + (f" ({tried.why})" if tried.why else ""),
         }
-        for one in found.search.tried
+        for tried in result.search.tried
     ]
 
 
 def _path(chosen: Tuned) -> list[list[Any]]:
     """After how many outputs which setting led, with its objective in the end."""
-    value = {one.sampler: one.objective.value for one in chosen.tried}
+    value = {tried.sampler: tried.objective.value for tried in chosen.tried}
     return [[n, None if spec is None else value[spec]] for n, spec in chosen.path]
 
 
-def selected(one: Tuned) -> dict[str, Any]:
+def selected(chosen: Tuned) -> dict[str, Any]:
     """For the record of choices, with a hash."""
     return hashed(
         {
-            "sampler": one.sampler.model_dump(mode="json"),
-            "holds": one.holds,
-            "limits": [str(limit) for limit in one.limits],
-            "settings": len(one.tried),
-            "outputs": one.spent,
+            "sampler": chosen.sampler.model_dump(mode="json"),
+            "holds": chosen.holds,
+            "limits": [str(limit) for limit in chosen.limits],
+            "settings": len(chosen.tried),
+            "outputs": chosen.spent,
         }
     )
 
 
 def _setting(spec: SamplerSpec, chosen: Tuned) -> str:
     """A setting in words, with its steps where these were searched too."""
-    several = len({one.sampler.steps for one in chosen.tried}) > 1
+    several = len({tried.sampler.steps for tried in chosen.tried}) > 1
     return str(OperatingPoint.of(spec)) + (f", {spec.steps} steps" if several else "")
 
 
@@ -176,9 +180,9 @@ def draw(result: Result) -> Figure:
     ratio = result.facts["objective"].startswith("perplexity")
     figure, axes = panels(len(names) + 1, 1.9 * (len(names) + 1))
     for colour, budget in zip(PALETTE * len(budgets), budgets, strict=False):
-        mine = [row for row in rows if row["budget"] == budget]
+        own_rows = [row for row in rows if row["budget"] == budget]
         for panel, name in zip(axes, names, strict=False):
-            for row in mine:
+            for row in own_rows:
                 value, level = _fields(row).get(name), row["objective"].value
                 if value is None:
                     continue
@@ -209,11 +213,11 @@ def _fields(row: Any) -> dict[str, Any]:
 
 def _varied(rows: list[Any]) -> list[str]:
     """The numeric fields in which candidates of one budget differ."""
-    found: dict[str, None] = {}
+    names: dict[str, None] = {}
     for row in rows:
-        like = [_fields(one) for one in rows if one["budget"] == row["budget"]]
+        like = [_fields(other) for other in rows if other["budget"] == row["budget"]]
         for name, value in _fields(row).items():
             numeric = isinstance(value, (int, float)) and not isinstance(value, bool)
-            if numeric and len({str(one[name]) for one in like if name in one}) > 1:
-                found[name] = None
-    return list(found)
+            if numeric and len({str(fields[name]) for fields in like if name in fields}) > 1:
+                names[name] = None
+    return list(names)

@@ -84,9 +84,9 @@ def judge_scorer(folder: Path, judge: str, seed: int) -> Scorer:
     metric = MetricSpec(name=GEQ.name, settings={"profile": profile.hash, "judge": spec.id})
 
     def score(cell: Cell) -> MetricSpec:
-        def measure(some: Outputs) -> dict[str, NDArray]:
-            place = folder / f"{cell.id}-{some.index[0]}"
-            return {"geq": _judged(place, list(some.texts), judge, seed)}
+        def measure(outputs: Outputs) -> dict[str, NDArray]:
+            group_folder = folder / f"{cell.id}-{outputs.index[0]}"
+            return {"geq": _qualities(group_folder, list(outputs.texts), judge, seed)}
 
         score_outputs(cell, metric, measure, batch=GROUP, what=f"{judge} judge")
         return metric
@@ -94,7 +94,7 @@ def judge_scorer(folder: Path, judge: str, seed: int) -> Scorer:
     return score
 
 
-def _judged(place: Path, texts: list[str], judge: str, seed: int) -> NDArray[np.float64]:
+def _qualities(folder: Path, texts: list[str], judge: str, seed: int) -> NDArray[np.float64]:
     """The quality of every text of one group."""
     from strop.groupeval import Profile, Source, judge_run, make_plan
     from strop.groupeval.scores import by_cell
@@ -108,10 +108,10 @@ def _judged(place: Path, texts: list[str], judge: str, seed: int) -> NDArray[np.
             expected="numbers of outputs that are multiples of 8",
         )
     profile = Profile.load(PROFILE)
-    place.parent.mkdir(parents=True, exist_ok=True)
+    folder.parent.mkdir(parents=True, exist_ok=True)
     plan, frozen = make_plan([Source("one", tuple(texts), None, "one")], profile, seed=seed)
-    write_plan(place, plan, profile, frozen)
-    [cell] = by_cell(judge_run(place, judge).verdicts()).values()
-    found = np.zeros(len(texts))
-    found[list(cell.outputs)] = cell.per_output
-    return found
+    write_plan(folder, plan, profile, frozen)
+    [cell] = by_cell(judge_run(folder, judge).verdicts()).values()
+    quality = np.zeros(len(texts))
+    quality[list(cell.outputs)] = cell.per_output
+    return quality

@@ -62,15 +62,15 @@ class Search:
 
     def rules(self, guard: Guard | None) -> tuple[Rules, tuple[Number, ...]]:
         """For the race: how to compare, and what the limits are read from."""
-        pairs = [limit(one) for one in self.constraints]
-        for one in guard_limits(guard, self.most) if self.guard else ():
+        pairs = [limit(text) for text in self.constraints]
+        for held in guard_limits(guard, self.most) if self.guard else ():
             # Few outputs seldom show that diversity holds: a search drops what surely breaks it.
-            racing = replace(one, by="unbroken") if one.least else one
-            pairs.append((Number.of(one.name), racing))
+            racing = replace(held, by="unbroken") if held.least else held
+            pairs.append((Number.of(held.name), racing))
         number = Number.resampled(self.objective)
         best = self.best or number.best
         sure = min(self.most, 4 * self.first)
-        limits = tuple(one for _, one in pairs)
+        limits = tuple(bound for _, bound in pairs)
         rules = Rules(best, limits, self.first, self.most, sure, self.tolerance, log=number.log)
         return rules, tuple(limited for limited, _ in pairs)
 
@@ -103,7 +103,7 @@ class Tuned:
     limits: tuple[Limit, ...]
     edges: tuple[str, ...]
     """Where a wider space might choose otherwise."""
-    told: tuple[str, ...]
+    notes: tuple[str, ...]
     """What was skipped, and what the budget did not reach."""
     path: tuple[tuple[int, SamplerSpec | None], ...] = ()
     """Who led after how many outputs."""
@@ -137,13 +137,13 @@ class Bench:
 
         ids: dict[SamplerSpec, str] = {}
         for form in ("fast", "dense"):
-            mine = [pair for pair in wanted if pair[0].implementation == form]
-            if wanted and not mine:
+            of_form = [pair for pair in wanted if pair[0].implementation == form]
+            if wanted and not of_form:
                 continue
             pools = sample_cells(
                 self._model,
-                [spec for spec, _ in mine],
-                n=[n for _, n in mine],
+                [spec for spec, _ in of_form],
+                n=[n for _, n in of_form],
                 seed=self._seed,
                 length=self._length,
                 canvases=self._canvases,
@@ -154,7 +154,7 @@ class Bench:
                 progress=self._progress,
                 engine=self._by.engine,
             )
-            ids |= {spec: pool.spec.id for (spec, _), pool in zip(mine, pools, strict=True)}
+            ids |= {spec: pool.spec.id for (spec, _), pool in zip(of_form, pools, strict=True)}
         run = Run.open(self._out)
         return [run.cell(ids[spec]) for spec, _ in wanted]
 
@@ -164,11 +164,11 @@ class Bench:
         """As a race measures."""
         from strop.measure.cells import measure
 
-        names = [one.name for one in (objective, *limits)]
+        names = [number.name for number in (objective, *limits)]
 
         def drawn(wanted: Sequence[tuple[SamplerSpec, int]]) -> list[Drawn]:
             cells = self.cells(wanted)
-            found: dict[int, Drawn] = {}
+            measured: dict[int, Drawn] = {}
             order = list(range(len(cells)))
             # Processes that work on one run score different cells first.
             random.Random(os.getpid()).shuffle(order)
@@ -176,29 +176,29 @@ class Bench:
                 [row] = measure(
                     [cells[i]], names, self._by, guard=self._guard, outputs=(0, wanted[i][1])
                 )
-                held = tuple(row.statistic(one) for one in limits)
-                found[i] = Drawn(row.statistic(objective), held)
-            return [found[i] for i in range(len(cells))]
+                held = tuple(row.statistic(number) for number in limits)
+                measured[i] = Drawn(row.statistic(objective), held)
+            return [measured[i] for i in range(len(cells))]
 
         return drawn
 
 
 def limit(text: str) -> tuple[Number, Limit]:
     """From `metric>=value` or `metric<=value`."""
-    found = LIMIT.fullmatch(str(text))
+    match = LIMIT.fullmatch(str(text))
     try:
-        value = float(found[3]) if found else math.nan
+        value = float(match[3]) if match else math.nan
     except ValueError:
         value = math.nan
-    if found is None or not math.isfinite(value):
+    if match is None or not math.isfinite(value):
         raise UserError(
             "A constraint cannot be read.",
             where="`constraint`",
             got=repr(text),
             expected="metric>=value or metric<=value, such as repetition<=0.2",
         )
-    number = Number.resampled(found[1], "`constraint`")
-    side: Any = found[2]
+    number = Number.resampled(match[1], "`constraint`")
+    side: Any = match[2]
     return number, Limit(number.name, side, value)
 
 
@@ -212,12 +212,12 @@ def side_space(family: str, axes: Sequence[Axis | str], steps: int | None, **fix
     """The space of a family's samplers at a budget; steps that are an axis stay one."""
     from strop.tuning.space import parse
 
-    read = [one if isinstance(one, Axis) else parse([one])[0] for one in axes]
-    own = fixed.pop("sampler", None) or default_sampler(family)
-    named = any(one.name == "steps" for one in read)
-    if steps is not None and not named and not SAMPLERS.find(own, "`sampler`").causal:
+    read = [axis if isinstance(axis, Axis) else parse([axis])[0] for axis in axes]
+    sampler_name = fixed.pop("sampler", None) or default_sampler(family)
+    named = any(axis.name == "steps" for axis in read)
+    if steps is not None and not named and not SAMPLERS.find(sampler_name, "`sampler`").causal:
         fixed["steps"] = steps
-    space = Space.of(read, own, fixed)
+    space = Space.of(read, sampler_name, fixed)
     for name in space.samplers:
         fitting(family, name, where="`space`")
     return space
@@ -246,12 +246,12 @@ def tuned(
     from strop.measure.guard import guard_of
     from strop.tuning.race import search as run_search
 
-    asked = search or Search()
+    goal = search or Search()
     if not isinstance(space, Space):
         space = side_space(model.spec.family, tuple(space) or usual(model.spec.family), steps)
     if guard is None:
         guard = guard_of(plain_generator(model, length, canvases))
-    rules, limits = asked.rules(guard)
+    rules, limits = goal.rules(guard)
     bench = Bench(
         model,
         out,
@@ -266,16 +266,16 @@ def tuned(
     bench.cells(())  # the directory is a run before a journal lies in it
     race = run_search(
         space,
-        bench.race(Number.of(asked.objective), limits),
+        bench.race(Number.of(goal.objective), limits),
         rules,
-        budget=asked.budget,
+        budget=goal.budget,
         folder=Path(out) / FOLDER,
         seed=seed,
     )
-    return found(race, space)
+    return outcome(race, space)
 
 
-def found(race: Race[SamplerSpec], space: Space) -> Tuned:
+def outcome(race: Race[SamplerSpec], space: Space) -> Tuned:
     """What a race came to."""
     if not race.arms and race.budget >= race.rules.first:
         raise UserError(
@@ -299,7 +299,7 @@ def found(race: Race[SamplerSpec], space: Space) -> Tuned:
         tried=tuple(_tried(arm, race) for arm in ordered),
         limits=race.rules.limits,
         edges=space.edges(best.candidate),
-        told=(*space.told, *_left_out(race, space)),
+        notes=(*space.skipped, *_left_out(race, space)),
         path=tuple(race.path),
     )
 
@@ -308,11 +308,11 @@ def _left_out(race: Race[SamplerSpec], space: Space) -> list[str]:
     """Settings of a small space that there were no outputs for."""
     from strop.tuning.race import ENUMERATED
 
-    every = space.settings(ENUMERATED) or ()
-    if len(race.arms) >= len(every):
+    settings = space.settings(ENUMERATED) or ()
+    if len(race.arms) >= len(settings):
         return []
     return [
-        f"the budget of {race.budget} outputs was enough for {len(race.arms)} of {len(every)} "
+        f"the budget of {race.budget} outputs was enough for {len(race.arms)} of {len(settings)} "
         "settings: the others were not tried"
     ]
 
@@ -324,9 +324,9 @@ def _order(arm: Arm[SamplerSpec], race: Race[SamplerSpec]) -> tuple[int, float]:
 
 def _tried(arm: Arm[SamplerSpec], race: Race[SamplerSpec]) -> Tried:
     level = race.rules.level
-    limits = tuple(jackknife(one, level) for one in arm.drawn.limits)
-    found = race.interval(arm)
-    objective = replace(found.exp(), value=arm.value) if race.rules.log else found
+    limits = tuple(jackknife(statistic, level) for statistic in arm.drawn.limits)
+    interval = race.interval(arm)
+    objective = replace(interval.exp(), value=arm.value) if race.rules.log else interval
     return Tried(arm.candidate, arm.n, objective, limits, arm.state, arm.why)
 
 

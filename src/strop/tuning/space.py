@@ -6,7 +6,7 @@
     block_length=8:64           whole numbers, where the field is one
     name=ancestral,remdm-cap    a list
 
-An axis that one of several samplers lacks is skipped for it, and `told` says so.
+An axis that one of several samplers lacks is skipped for it, and `skipped` says so.
 """
 
 from __future__ import annotations
@@ -58,11 +58,11 @@ class Axis:
         ends = [_number(part) for part in parts[:2]]
         third = parts[2] if len(parts) == 3 else None
         step = None if third in (None, "log") else _number(third)
-        if len(parts) > 3 or any(isinstance(one, str) for one in (*ends, step)):
+        if len(parts) > 3 or any(isinstance(number, str) for number in (*ends, step)):
             raise _unreadable(text)
-        found = cls(name, (), float(ends[0]), float(ends[1]), third == "log", step)
-        found._check(text)
-        return found
+        axis = cls(name, (), float(ends[0]), float(ends[1]), third == "log", step)
+        axis._check(text)
+        return axis
 
     def _check(self, text: str) -> None:
         wrong = None
@@ -106,7 +106,7 @@ class Axis:
 
     def edge(self, value: Any) -> str | None:
         """Which end a value lies at; None inside, for words, and where there is but one value."""
-        ends = [one for one in (self.values or (self.low, self.high)) if _is_number(one)]
+        ends = [end for end in (self.values or (self.low, self.high)) if _is_number(end)]
         if len(set(ends)) < 2 or not _is_number(value) or len(ends) < len(self.values):
             return None
         low, high = min(ends), max(ends)
@@ -131,13 +131,13 @@ class Axis:
 
 def parse(texts: Iterable[str]) -> tuple[Axis, ...]:
     """Axes as they are typed, each name once."""
-    found: dict[str, Axis] = {}
+    axes: dict[str, Axis] = {}
     for text in texts:
-        one = Axis.parse(text)
-        if one.name in found:
-            raise UserError(f"The axis {one.name!r} is given twice.", where="`space`", got=text)
-        found[one.name] = one
-    return tuple(found.values())
+        axis = Axis.parse(text)
+        if axis.name in axes:
+            raise UserError(f"The axis {axis.name!r} is given twice.", where="`space`", got=text)
+        axes[axis.name] = axis
+    return tuple(axes.values())
 
 
 @dataclass(frozen=True)
@@ -148,7 +148,7 @@ class Space:
     axes: tuple[Axis, ...]
     fixed: Mapping[str, Any]
     """Fields that are the same everywhere, such as the budget; what is left out is the default."""
-    told: tuple[str, ...] = ()
+    skipped: tuple[str, ...] = ()
     """What was skipped, in words."""
 
     @classmethod
@@ -156,45 +156,45 @@ class Space:
         cls, axes: Sequence[Axis | str], sampler: str, fixed: Mapping[str, Any] | None = None
     ) -> Space:
         """From axes; `sampler` is meant where no axis names any. Impossible axes are refused."""
-        read = [one if isinstance(one, Axis) else parse([one])[0] for one in axes]
-        named = [one for one in read if one.name == "name"]
+        read = [axis if isinstance(axis, Axis) else parse([axis])[0] for axis in axes]
+        named = [axis for axis in read if axis.name == "name"]
         samplers = tuple(str(v) for v in named[0].values) if named else (sampler,)
         if named and not named[0].values:
             raise UserError("Samplers have names.", where="`space`", got=str(named[0]))
-        for one in samplers:
-            if one not in SAMPLERS:
-                raise unknown_name("sampler", one, SAMPLERS, where="`space`")
-        rest = [_typed(one, samplers) for one in read if one.name != "name"]
-        twice = [name for name in (fixed or {}) if any(one.name == name for one in rest)]
+        for name in samplers:
+            if name not in SAMPLERS:
+                raise unknown_name("sampler", name, SAMPLERS, where="`space`")
+        typed = [_with_number_kind(axis, samplers) for axis in read if axis.name != "name"]
+        twice = [name for name in (fixed or {}) if any(axis.name == name for axis in typed)]
         if twice:
             raise UserError(
                 f"{twice[0]!r} is both an axis and fixed.", where="`space`", fix="leave one out"
             )
-        told = [
-            f"{one.name} is skipped for {name}, which has no such setting"
+        skipped = [
+            f"{axis.name} is skipped for {name}, which has no such setting"
             for name in samplers
-            for one in rest
-            if not _has(name, one.name)
+            for axis in typed
+            if not _has(name, axis.name)
         ]
-        told += [
+        skipped += [
             f"{field} is skipped for {name}, which has no such setting"
             for name in samplers
             for field in fixed or {}
             if _skipped(name, field, samplers)
         ]
-        found = cls(samplers, tuple(rest), dict(fixed or {}), tuple(told))
-        found._try_the_ends()
-        return found
+        space = cls(samplers, tuple(typed), dict(fixed or {}), tuple(skipped))
+        space._try_the_ends()
+        return space
 
     def axes_of(self, sampler: str) -> tuple[Axis, ...]:
         """The axes that a sampler has."""
-        return tuple(one for one in self.axes if _has(sampler, one.name))
+        return tuple(axis for axis in self.axes if _has(sampler, axis.name))
 
     def spec(self, sampler: str, values: Mapping[str, Any]) -> SamplerSpec:
         """One setting; a causal sampler takes no steps, one without a fast form none."""
         facts = SAMPLERS[sampler]
-        kept = {k: v for k, v in self.fixed.items() if not _skipped(sampler, k, self.samplers)}
-        fields = {**kept, **values}
+        fixed = {k: v for k, v in self.fixed.items() if not _skipped(sampler, k, self.samplers)}
+        fields = {**fixed, **values}
         if facts.causal:
             fields.pop("steps", None)
         if facts.fast is None:
@@ -205,46 +205,48 @@ class Space:
 
     def settings(self, most: int) -> list[SamplerSpec] | None:
         """Every combination that the samplers allow; None where there are more than `most`."""
-        found: dict[str, SamplerSpec] = {}
+        specs: dict[str, SamplerSpec] = {}
         for sampler, values in self._combinations(most):
             try:
                 spec = self.spec(sampler, values)
             except UserError:  # of combinations: each end alone was tried
                 continue
-            found[spec.id] = spec
-            if len(found) > most:
+            specs[spec.id] = spec
+            if len(specs) > most:
                 return None
-        return list(found.values()) or None
+        return list(specs.values()) or None
 
     def _combinations(self, most: int) -> Iterator[tuple[str, dict[str, Any]]]:
         """All of them; none where they cannot be counted or are far too many."""
-        every = {name: [one.listed for one in self.axes_of(name)] for name in self.samplers}
-        if any(one is None for lists in every.values() for one in lists):
+        by_sampler = {name: [axis.listed for axis in self.axes_of(name)] for name in self.samplers}
+        if any(choices is None for lists in by_sampler.values() for choices in lists):
             return
-        counts = [math.prod(len(one or ()) for one in lists) for lists in every.values()]
+        counts = [
+            math.prod(len(choices or ()) for choices in lists) for lists in by_sampler.values()
+        ]
         if sum(counts) > 16 * most:
             return
-        for name, lists in every.items():
-            names = [one.name for one in self.axes_of(name)]
-            for values in product(*(one or () for one in lists)):
+        for name, lists in by_sampler.items():
+            names = [axis.name for axis in self.axes_of(name)]
+            for values in product(*(choices or () for choices in lists)):
                 yield name, dict(zip(names, values, strict=True))
 
     def values(self, spec: SamplerSpec) -> dict[str, Any]:
         """Where a setting lies on the axes that it has."""
         fields = {**spec.model_dump(mode="json"), **spec.settings}
-        return {one.name: fields[one.name] for one in self.axes_of(spec.name)}
+        return {axis.name: fields[axis.name] for axis in self.axes_of(spec.name)}
 
     def edges(self, spec: SamplerSpec) -> tuple[str, ...]:
         """At which ends a setting lies: a wider space might choose otherwise."""
         values = self.values(spec)
-        found = []
-        for one in self.axes_of(spec.name):
-            declared = SAMPLERS[spec.name].settings.get(one.name)
-            value = values[one.name]
+        notes = []
+        for axis in self.axes_of(spec.name):
+            declared = SAMPLERS[spec.name].settings.get(axis.name)
+            value = values[axis.name]
             last = declared is not None and value in (declared.least, declared.most)
-            told = None if last else one.edge(value)
-            found += [told] if told else []
-        return tuple(found)
+            note = None if last else axis.edge(value)
+            notes += [note] if note else []
+        return tuple(notes)
 
     def _try_the_ends(self) -> None:
         """Refuse an axis of which a sampler cannot take any or an end, before anything is drawn."""
@@ -259,7 +261,7 @@ class Space:
             self.spec(sampler, {axis.name: value})
         except UserError as error:
             # Ends that only go together with another axis' values are left to the search.
-            others = [one for one in self.axes_of(sampler) if one is not axis]
+            others = [other for other in self.axes_of(sampler) if other is not axis]
             if others and error.where == "SamplerSpec.settings":
                 return
             raise UserError(
@@ -273,7 +275,7 @@ class Space:
         """For JSON, and for the search's identity."""
         return {
             "samplers": list(self.samplers),
-            "axes": [str(one) for one in self.axes],
+            "axes": [str(axis) for axis in self.axes],
             "fixed": dict(self.fixed),
         }
 
@@ -290,11 +292,17 @@ def _skipped(sampler: str, field: str, samplers: Sequence[str]) -> bool:
     return not _has(sampler, field) and any(_has_own(name, field) for name in samplers)
 
 
-def _typed(axis: Axis, samplers: Sequence[str]) -> Axis:
+def _with_number_kind(axis: Axis, samplers: Sequence[str]) -> Axis:
     """The axis with its kind of number, if some sampler has it."""
-    own = [SAMPLERS[name].settings[axis.name] for name in samplers if _has_own(name, axis.name)]
+    declared = [
+        SAMPLERS[name].settings[axis.name] for name in samplers if _has_own(name, axis.name)
+    ]
     if axis.name not in SHARED and not any(SAMPLERS[name].has(axis.name) for name in samplers):
-        known = {*SHARED, "name", *(key for name in samplers for key in SAMPLERS[name].settings)}
+        field_names = {
+            *SHARED,
+            "name",
+            *(key for name in samplers for key in SAMPLERS[name].settings),
+        }
         families = {SAMPLERS[name].family for name in samplers}
         have = [
             name
@@ -302,9 +310,9 @@ def _typed(axis: Axis, samplers: Sequence[str]) -> Axis:
             if axis.name in facts.settings and facts.family in families
         ]
         fix = f"`space=name={','.join(have)}`, which have it" if have else None
-        raise unknown_name("field of the sampler", axis.name, known, where="`space`", fix=fix)
+        raise unknown_name("field of the sampler", axis.name, field_names, where="`space`", fix=fix)
     words = axis.name in ("precision", "finish", "implementation")
-    words = words or any(isinstance(one.default, str) for one in own)
+    words = words or any(isinstance(setting.default, str) for setting in declared)
     if words and not axis.values:
         raise UserError(
             f"{axis.name!r} is one of some words, not a number.",
@@ -312,7 +320,9 @@ def _typed(axis: Axis, samplers: Sequence[str]) -> Axis:
             got=str(axis),
             expected=f"{axis.name}=WORD,WORD",
         )
-    whole = axis.name in WHOLE or (bool(own) and all(isinstance(o.default, int) for o in own))
+    whole = axis.name in WHOLE or (
+        bool(declared) and all(isinstance(setting.default, int) for setting in declared)
+    )
     if whole and not axis.values and (axis.low % 1 or axis.high % 1 or (axis.step or 1) % 1):
         raise UserError(f"{axis.name!r} takes whole numbers.", where="`space`", got=str(axis))
     return replace(axis, whole=whole)

@@ -2,9 +2,9 @@
 
 1. Draw and score every cell of the table: budgets by operating points, one seed.
 2. Choose by the rules of `select`; write the choices and their hash.
-3. Draw the standard sampler and the choices anew, under another seed, and report the gain there:
-   fresh outputs know nothing of the search. They are held against the guard again. A second
-   evaluator may score them too.
+3. Draw the standard sampler and the choices anew, under another seed, and report the gain on these
+   fresh outputs, which the search did not see. The guard checks them again, and a second evaluator
+   may score them too.
 4. Write the chosen samplers as YAML that `strop sample --spec` reads.
 
 The standard is the family's own sampler and finish at temperature 1, in float64, with all tokens.
@@ -106,24 +106,24 @@ class Audit:
     gains: Mapping[str, Sequence[Gain]]
     """By rule."""
     fresh: Sequence[Measured]
-    told: tuple[str, ...] = ()
+    left_out: tuple[str, ...] = ()
     """What was left out of the axes."""
 
     def cell(self, steps: int, point: OperatingPoint) -> Measured:
         """One entry of the table."""
-        return next(one for one in self.cells if (one.steps, one.point) == (steps, point))
+        return next(cell for cell in self.cells if (cell.steps, cell.point) == (steps, point))
 
     def ratios(self) -> list[dict[str, Any]]:
         """Perplexity of the standard sampler over that of every other, budget by budget."""
         from strop.measure.frame import perplexity_ratio
 
         rows = []
-        for one in self.cells:
-            if one.point == self.standard:
+        for cell in self.cells:
+            if cell.point == self.standard:
                 continue
-            found = perplexity_ratio(self.cell(one.steps, self.standard), one)
-            row = {k: one.row()[k] for k in ("steps", "temperature", "precision", "point", "mark")}
-            rows.append({**row, "ratio": found})
+            ratio = perplexity_ratio(self.cell(cell.steps, self.standard), cell)
+            row = {k: cell.row()[k] for k in ("steps", "temperature", "precision", "point", "mark")}
+            rows.append({**row, "ratio": ratio})
         return rows
 
     @property
@@ -144,7 +144,7 @@ class Audit:
 
     def result(self, ask: Ask, evaluators: Sequence[str]) -> Result:
         """As typed tables and facts."""
-        rows, ratios = [one.row(self.metrics[0]) for one in self.cells], self.ratios()
+        rows, ratios = [cell.row(self.metrics[0]) for cell in self.cells], self.ratios()
         title = (
             f"{self.source}: perplexity under {evaluators[0]} ({ask['span']}, token-pooled) with "
             "95% interval, [entropy in nats]"
@@ -181,18 +181,20 @@ class Audit:
                 "source": guard.source,
                 "rule": guard.rule,
             },
-            "cells": [self._document(one) for one in self.cells],
-            "selections": {rule: hashed(one.document()) for rule, one in self.selections.items()},
+            "cells": [self._document(cell) for cell in self.cells],
+            "selections": {
+                rule: hashed(selection.document()) for rule, selection in self.selections.items()
+            },
             "refusals": dict(self.refusals),
         }
         notes = (
             f"standard: {self.standard}{_public_draws(self.family)}",
-            *self.told,
+            *self.left_out,
             *points.guard_notes([*self.cells, *self.fresh]),
             *points.prompt_notes(
-                max(one.outputs for one in self.cells),
+                max(cell.outputs for cell in self.cells),
                 self.cells[0].spec.generator.prompts,
-                next((one.spec.generator.prompts for one in self.fresh), None),
+                next((cell.spec.generator.prompts for cell in self.fresh), None),
             ),
             *(f"the rule `{rule}` cannot choose: {why}" for rule, why in self.refusals.items()),
         )
@@ -200,41 +202,44 @@ class Audit:
 
     def _gain_tables(self) -> dict[str, Table]:
         """The choices of the rule that decides; those of the others are kept, and not printed."""
-        rows = {rule: [self._gain(rule, one) for one in some] for rule, some in self.gains.items()}
-        mine = rows.pop(self.deciding or "", [])
-        others = [row for some in rows.values() for row in some]
+        rows = {
+            rule: [self._gain(rule, choice_gain) for choice_gain in gains]
+            for rule, gains in self.gains.items()
+        }
+        deciding_rows = rows.pop(self.deciding or "", [])
+        others = [row for rule_rows in rows.values() for row in rule_rows]
         title = f"Gain over {self.standard} by the rule {self.deciding}; intervals hold together"
         tables = {
-            "gains": Table(title, GAIN_COLUMNS, mine),
+            "gains": Table(title, GAIN_COLUMNS, deciding_rows),
             "other_rules": Table("Choices of the other rules", GAIN_COLUMNS, others, shown=False),
         }
         return {name: table for name, table in tables.items() if table.rows}
 
-    def _gain(self, rule: str, found: Gain) -> dict[str, Any]:
+    def _gain(self, rule: str, choice_gain: Gain) -> dict[str, Any]:
         """One line of the table of gains."""
-        choice = found.choice
+        choice = choice_gain.choice
         row = next(
-            one for one in self.fresh if (one.steps, one.point) == (choice.steps, choice.point)
+            cell for cell in self.fresh if (cell.steps, cell.point) == (choice.steps, choice.point)
         )
-        sides = [one.holds for one in found.limits]
+        sides = [limit.holds for limit in choice_gain.limits]
         least = False if False in sides else None if None in sides else True
         verdict = SIDES[least] if sides else "no guard"
         return {
             "rule": rule,
-            "evaluator": found.evaluator,
-            **found.row(),
+            "evaluator": choice_gain.evaluator,
+            **choice_gain.row(),
             "entropy": row.entropy,
             "diversity": row.diversity,
             "verdict": verdict,
             "mark": MARKS.get(verdict, ""),
         }
 
-    def _document(self, one: Measured) -> dict[str, Any]:
-        found, row = one.document(), one.row(self.metrics[0])
+    def _document(self, cell: Measured) -> dict[str, Any]:
+        document, row = cell.document(), cell.row(self.metrics[0])
         return {
-            **{k: found[k] for k in ("cell", "outputs", "entropy", "guard", "below_guard")},
+            **{k: document[k] for k in ("cell", "outputs", "entropy", "guard", "below_guard")},
             **{k: row[k] for k in ("steps", "temperature", "precision", "point")},
-            "perplexity": [one.perplexity(metric) for metric in self.metrics],
+            "perplexity": [cell.perplexity(metric) for metric in self.metrics],
         }
 
 
@@ -277,16 +282,21 @@ def _run(ask: Ask) -> Result:
     table = points.score(ask, model, drawn, evaluators[:1])
     selections, refusals = _choose(table)
     digest = write_selection(
-        ask.out, {rule: hashed(one.document()) for rule, one in selections.items()}
+        ask.out, {rule: hashed(selection.document()) for rule, selection in selections.items()}
     )
     fresh: Sequence[Measured] = ()
     if ask["fresh"] and selections:
         fresh = _fresh(ask, model, evaluators, selections, counts, digest, plain)
     prompted = ask["prompts"] is not None
-    metrics = [perplexity_metric(one, ask["span"], prompted=prompted) for one in evaluators]
-    looked_at = {(c.steps, c.point) for one in selections.values() for c in one.choices}
+    metrics = [
+        perplexity_metric(evaluator, ask["span"], prompted=prompted) for evaluator in evaluators
+    ]
+    looked_at = {(c.steps, c.point) for selection in selections.values() for c in selection.choices}
     level = family_level(len(metrics) * sum(point != plain for _, point in looked_at))
-    gains = {rule: _gains(plain, one, fresh, metrics, level) for rule, one in selections.items()}
+    gains = {
+        rule: _gains(plain, selection, fresh, metrics, level)
+        for rule, selection in selections.items()
+    }
     audit = Audit(
         model.source,
         model.spec.family,
@@ -300,7 +310,7 @@ def _run(ask: Ask) -> Result:
         left_out,
     )
     _write(ask.out, audit)
-    return audit.result(ask, [one.spec.name for one in evaluators])
+    return audit.result(ask, [evaluator.spec.name for evaluator in evaluators])
 
 
 def _counts(ask: Ask) -> dict[int, tuple[int, int]]:
@@ -308,16 +318,16 @@ def _counts(ask: Ask) -> dict[int, tuple[int, int]]:
     steps = ask["steps"] or (SWEEP if ask["grid"] else STEPS)
     each = []
     for name in ("n", "fresh_n"):
-        found = ask[name] if ask[name] is not None else ask["n"]
-        if len(found) not in (1, len(steps)):
+        counts = ask[name] if ask[name] is not None else ask["n"]
+        if len(counts) not in (1, len(steps)):
             raise UserError(
-                f"`{name}` has another number of entries than there are budgets.",
+                f"`{name}` does not have one entry for each budget.",
                 where=f"`{name}`",
-                got=", ".join(map(str, found)),
+                got=", ".join(map(str, counts)),
                 expected=f"a whole number of at least 1, or {len(steps)} of them, one per number "
                 "of steps",
             )
-        each.append(tuple(found) * len(steps) if len(found) == 1 else tuple(found))
+        each.append(tuple(counts) * len(steps) if len(counts) == 1 else tuple(counts))
     return dict(zip(steps, zip(*each, strict=True), strict=True))
 
 
@@ -330,10 +340,10 @@ def _later(ask: Ask) -> str:
 
 
 def _points(ask: Ask, family: str) -> Any:
-    """The axes' combinations, the standard first; what is left out is said."""
+    """Combinations of the axes, the standard first; and what was left out, in words."""
     usual = {"temperature": sorted(points.TEMPERATURES, reverse=True) if ask["grid"] else RATES}
-    found, left_out = points.points(family, ask["sampler"], ask["axis"] or {}, usual)
-    return list(dict.fromkeys((points.standard(family, ask["axis"]), *found))), left_out
+    combinations, left_out = points.points(family, ask["sampler"], ask["axis"] or {}, usual)
+    return list(dict.fromkeys((points.standard(family, ask["axis"]), *combinations))), left_out
 
 
 def _choose(table: Frame) -> tuple[dict[str, Selection], dict[str, str]]:
@@ -361,9 +371,13 @@ def _fresh(
     from strop.store.folder import FRESH
 
     causal = SAMPLERS[plain.sampler.name].causal
-    wanted = {(one.steps, one.point) for some in selections.values() for one in some.choices}
-    wanted |= {(m, plain) for m, _ in wanted}
-    again = sorted(wanted, key=lambda cell: (cell[0], cell[1].order))
+    chosen = {
+        (choice.steps, choice.point)
+        for selection in selections.values()
+        for choice in selection.choices
+    }
+    chosen |= {(m, plain) for m, _ in chosen}
+    again = sorted(chosen, key=lambda cell: (cell[0], cell[1].order))
     n = [counts[m][1] if m in counts else max(c for _, c in counts.values()) for m, _ in again]
     out = ask.out / FRESH / digest[:16]
     cells = [(0 if causal else m, point) for m, point in again]
@@ -384,15 +398,15 @@ def _gains(
     goal = Number.of(PERPLEXITY.name)
     return [
         gain(
-            one,
-            rows[one.steps, one.point],
-            rows[one.steps, plain],
+            choice,
+            rows[choice.steps, choice.point],
+            rows[choice.steps, plain],
             goal,
             metric=metric,
             resampled=True,
             level=level,
         )
-        for one in (selection.choices if rows else ())
+        for choice in (selection.choices if rows else ())
         for metric in metrics
     ]
 
@@ -406,23 +420,25 @@ def _write(out: Path, audit: Audit) -> None:
 
     for rule in RULES:
         (out / f"sampler-{rule}.yaml").unlink(missing_ok=True)  # of an earlier choice
-    for rule, one in audit.selections.items():
-        told = f"The samplers that the rule `{rule}` chose, one per budget, from {one.cells} cells."
-        write(out / f"sampler-{rule}.yaml", spec_file(told, one.choices, audit.gains[rule]))
+    for rule, selection in audit.selections.items():
+        heading = f"The samplers that the rule `{rule}` chose, one per budget, "
+        heading += f"from {selection.cells} cells."
+        text = spec_file(heading, selection.choices, audit.gains[rule])
+        write(out / f"sampler-{rule}.yaml", text)
 
 
 # ---------------------------------------------------------------- the paper's tables
 
 
 def _beside(*tables: str) -> Any:
-    """The paper's cells of the checkpoint that this one stands for, where it prints them."""
+    """The paper's cells of the checkpoint that this one represents, where it prints them."""
 
     def table(result: Result, ask: Ask, roles: Mapping[str, str]) -> Table:
         role = roles.get(ask.sources[0], "public")
         model = "MDLM-Small" if role == "public" else None
         unit, where = f"perplexity; paper: {role}", {"checkpoint": role}
-        shown = RowByRow(unit, tables=tables, where=where, model=model)
-        return shown(result, ask, roles)
+        comparison = RowByRow(unit, tables=tables, where=where, model=model)
+        return comparison(result, ask, roles)
 
     return table
 
@@ -491,11 +507,11 @@ STUDY = Study(
         "strop audit --prompts prompts.jsonl --length 64 --steps 16 -n 64 -o runs/answers-audit",
     ),
     items=(
-        *(item(one, _beside(one)) for one in ("headline", "headline-full")),
+        *(item(name, _beside(name)) for name in ("headline", "headline-full")),
         item("sweep", _beside("headline", "headline-full")),
         *(
-            item(one, _beside(one))
-            for one in ("grid-small-late", "grid-small-early", "grid-tiny-late")
+            item(name, _beside(name))
+            for name in ("grid-small-late", "grid-small-early", "grid-tiny-late")
         ),
     ),
 )

@@ -47,9 +47,9 @@ PROMPT = 16
 """Given tokens of the random model's prompts."""
 RANDOM = "a random LLaDA"
 RANDOM_NOTE = (
-    f"Nobody trained this model ({RANDOM} of {LAYERS} layers): its laws are broad, and no answer "
+    f"This model is untrained ({RANDOM} of {LAYERS} layers): its laws are broad, and no answer "
     "is right or wrong. It shows that the measurement works and how many positions a cache saves, "
-    "not how far off it is on a model that is of use."
+    "not how far off a cache is on a trained model."
 )
 LAW_NOTE = (
     "KL(uncached || cached) of the network's untempered law per open position, in nats, on the "
@@ -95,8 +95,8 @@ class CacheCell(Spec):
 
 
 def random_llada(directory: Path, *, seed: int = 0, family: str = "llada") -> Path:
-    """Write a LLaDA, or another model with a tokenizer of its own, of four layers that nobody
-    trained, with the embedded model's tokenizer."""
+    """Write an untrained LLaDA of four layers, or another model with a tokenizer of its own, with
+    the embedded model's tokenizer."""
     from strop.checkpoints.config import SHAPES
     from strop.checkpoints.layout import write_random
     from strop.records.record import FAMILIES
@@ -110,7 +110,7 @@ def random_llada(directory: Path, *, seed: int = 0, family: str = "llada") -> Pa
     return directory
 
 
-# ---------------------------------------------------------------- what is asked
+# ---------------------------------------------------------------- model, prompts, settings
 
 
 def _model(ask: Ask, folder: str) -> Denoiser:
@@ -153,32 +153,32 @@ def _prompts(
         from strop.tasks.running import canvases_of_task
 
         problems = canvases_of_task(model, grader.entrant, grader.task, length).prompts
-        return tuple(tuple(t for t in one.given if t is not None) for one in problems)
+        return tuple(tuple(t for t in prompt.given if t is not None) for prompt in problems)
     from strop.assets import HELD_OUT
     from strop.prompts.canvas import PromptReader, resolve
     from strop.prompts.rows import PromptSet
 
     if ask["prompts"] is not None:
-        found = PromptSet.read(ask["prompts"])
+        prompt_set = PromptSet.read(ask["prompts"])
     elif not ask.sources:
         rows = [json.loads(line)["ids"] for line in HELD_OUT.read_text().splitlines()]
-        found = PromptSet.of([{"ids": row[:PROMPT]} for row in rows[: ask["n"]]])
+        prompt_set = PromptSet.of([{"ids": row[:PROMPT]} for row in rows[: ask["n"]]])
     else:
         return ((),)
     codec: Any = model.codec
     reader = PromptReader(model.vocab_size, model.mask_id, model.length, codec)
-    canvases = resolve(found, reader, length=length).prompts
-    return tuple(tuple(t for t in one.given if t is not None) for one in canvases)
+    canvases = resolve(prompt_set, reader, length=length).prompts
+    return tuple(tuple(t for t in prompt.given if t is not None) for prompt in canvases)
 
 
 def _points(ask: Ask, family: str) -> Sequence[OperatingPoint]:
     """Every combination of the axes; the cache is what the study varies."""
     name = ask["sampler"] or DECODERS.get(family, "blockwise")
-    having = [one for one, facts in SAMPLERS.items() if "cache" in facts.settings]
+    cached = [sampler for sampler, facts in SAMPLERS.items() if "cache" in facts.settings]
     axes = dict(ask["axis"] or {})
-    for one in axes.get("name", [name]):
-        if one not in having:
-            raise unknown_name("sampler with caches", str(one), having, where="`sampler`")
+    for sampler in axes.get("name", [name]):
+        if sampler not in cached:
+            raise unknown_name("sampler with caches", str(sampler), cached, where="`sampler`")
     if "cache" in axes:
         raise UserError(
             "The cache is what this study varies.", where="`axis`", got="cache", fix="leave it out"
@@ -187,15 +187,15 @@ def _points(ask: Ask, family: str) -> Sequence[OperatingPoint]:
     return points(family, name, axes, {"temperature": ask["temperature"]})[0]
 
 
-# ---------------------------------------------------------------- what is measured
+# ---------------------------------------------------------------- measuring
 
 
 def _run(ask: Ask) -> Result:
     with TemporaryDirectory() as folder:
-        return _found(ask, _model(ask, folder))
+        return _cache_result(ask, _model(ask, folder))
 
 
-def _found(ask: Ask, model: Denoiser) -> Result:
+def _cache_result(ask: Ask, model: Denoiser) -> Result:
     from strop.denoisers.base import usable_length
 
     grader = grader_of(ask, model)
@@ -203,12 +203,12 @@ def _found(ask: Ask, model: Denoiser) -> Result:
     room = usable_length(model, ask["length"] or usual)
     prompts = _prompts(ask, model, room, grader)
     rows, steps = [], []
-    wanted = [(m, p) for p in _points(ask, model.spec.family) for m in ask["steps"] or (room,)]
-    tables = _measured(ask, model, [p.at(m) for m, p in wanted], prompts, room, grader)
-    for (m, point), found in zip(wanted, tables, strict=True):
+    settings = [(m, p) for p in _points(ask, model.spec.family) for m in ask["steps"] or (room,)]
+    tables = _tables_of_decoders(ask, model, [p.at(m) for m, p in settings], prompts, room, grader)
+    for (m, point), by_cache in zip(settings, tables, strict=True):
         label = {"steps": m, **point.fields()}
-        rows += [{**label, **row} for row in _summaries(found)]
-        steps += [{**label, **row} for row in _by_call(found)]
+        rows += [{**label, **row} for row in _summaries(by_cache)]
+        steps += [{**label, **row} for row in _by_call(by_cache)]
     title = f"{ask.sources[0] if ask.sources else RANDOM}: {ask['n']} outputs of {room} tokens"
     more = {"calls": Table("By call within a block", CALL_COLUMNS, steps, shown=False)}
     notes = (*(() if ask.sources else (RANDOM_NOTE,)), LAW_NOTE, COST_NOTE)
@@ -217,7 +217,7 @@ def _found(ask: Ask, model: Denoiser) -> Result:
     return Result(ask.said(length=room), Table(title, _columns(rows), rows), more, facts, notes)
 
 
-def _measured(
+def _tables_of_decoders(
     ask: Ask,
     model: Denoiser,
     specs: Sequence[SamplerSpec],
@@ -236,7 +236,7 @@ def _measured(
     content = hashlib.sha256(json.dumps(prompts).encode()).hexdigest()
     benches, blocks, cells = [], [], []
     for spec in specs:
-        mine = {
+        by_cache = {
             cache: CacheCell(
                 checkpoint=model.spec,
                 sampler=spec.model_copy(update={"cache": cache}),
@@ -248,28 +248,28 @@ def _measured(
             )
             for cache in (NONE, *CACHES)
         }
-        through, size = mine[CACHES[0]].sampler, ask["batch_size"]
+        through, size = by_cache[CACHES[0]].sampler, ask["batch_size"]
         bench = partial(CacheBench, spec=through, batch_size=size, **usual)
-        batches = [one.tolist() for one in bench(model, outputs=range(ask["n"])).batches()]
-        tables = {cache: mine[cache] for cache in (*CACHES, NONE)}
-        join = partial(_joined, tables, model, grader)
+        batches = [batch.tolist() for batch in bench(model, outputs=range(ask["n"])).batches()]
+        tables = {cache: by_cache[cache] for cache in (*CACHES, NONE)}
+        join = partial(_join_batches, tables, model, grader)
         words = f"{OperatingPoint.of(spec)}, {spec.steps} steps: {ask['n']} outputs"
         benches.append(bench)
         blocks.append(Blocks([cell.id for cell in tables.values()], words, batches, join))
-        cells.append(mine)
+        cells.append(by_cache)
     measure = partial(compare_caches, benches, CACHES)
     measure_with(model, measure, blocks, folder, ask.engine, ask.note, "outputs")
     return [
         {
             cache: table
-            for cache, cell in mine.items()
+            for cache, cell in by_cache.items()
             if (table := folder.cell(cell.id)) is not None
         }
-        for mine in cells
+        for by_cache in cells
     ]
 
 
-def _joined(
+def _join_batches(
     cells: Mapping[str, CacheCell], model: Denoiser, grader: Grader | None, parts: list[pa.Table]
 ) -> list[pa.Table]:
     """The tables of a decoder, graded, from all its batches."""
@@ -278,12 +278,12 @@ def _joined(
     from strop.instruments.blocks import OTHER, Compared
     from strop.measure.entropy import entropy
 
-    found = Compared.read(parts, CACHES)
-    plain, other = found.outputs[NONE].ids, found.outputs[OTHER].ids
+    compared = Compared.read(parts, CACHES)
+    plain, other = compared.outputs[NONE].ids, compared.outputs[OTHER].ids
     n, by_seed = len(plain), None if grader is None else right_answers(grader, model, other)
     tables = []
     for cache, cell in cells.items():
-        outputs, laws = found.outputs[cache], found.laws.get(cache)
+        outputs, laws = compared.outputs[cache], compared.laws.get(cache)
         columns = {
             "changed": (outputs.ids != plain).mean(1),
             "changed_by_seed": (other != plain).mean(1),
@@ -309,7 +309,7 @@ def _joined(
 
 
 def grader_of(ask: Ask, model: Denoiser) -> Grader | None:
-    """Who says which outputs are right; None without a task."""
+    """What decides which outputs are right; None without a task."""
     if ask["task"] is None:
         return None
     from strop.tasks import TASKS, ready
@@ -326,38 +326,38 @@ def right_answers(grader: Grader, model: Denoiser, ids: NDArray) -> NDArray[np.f
 
     codec: Any = model.codec
     texts = [codec.decode(row.tolist(), mask_id=model.mask_id) for row in ids]
-    found = grader.columns(np.arange(len(ids)), texts, ids)
-    right = np.zeros(len(ids))  # a verdict that was lost is none for the answer
-    right[found["index"]] = found[f"{PASSED}{grader.task.filters[0].name}"]
+    graded = grader.columns(np.arange(len(ids)), texts, ids)
+    right = np.zeros(len(ids))  # a lost verdict does not count as right
+    right[graded["index"]] = graded[f"{PASSED}{grader.task.filters[0].name}"]
     return right
 
 
 def accuracies(
-    mine: NDArray[np.float64], plain: NDArray[np.float64], *, same: bool = False
+    right: NDArray[np.float64], plain: NDArray[np.float64], *, same: bool = False
 ) -> dict[str, Any]:
     """Accuracy with its interval, and its paired difference from no cache."""
-    wanted = {"accuracy": mean(mine)} | ({} if same else {"gain": mean(mine - plain)})
-    return {"gain": None, **intervals(wanted)}
+    means = {"accuracy": mean(right)} | ({} if same else {"gain": mean(right - plain)})
+    return {"gain": None, **intervals(means)}
 
 
-# ---------------------------------------------------------------- what is told
+# ---------------------------------------------------------------- tables and figure
 
 
-def _summaries(found: Mapping[str, pa.Table]) -> list[dict[str, Any]]:
+def _summaries(tables: Mapping[str, pa.Table]) -> list[dict[str, Any]]:
     """A row per cache, and one for the same without a cache under another seed."""
-    plain = _arrays(found[NONE])
+    plain = _arrays(tables[NONE])
     rows = []
-    for cache, table in found.items():
-        mine = _arrays(table)
-        known = intervals({"changed": mean(mine["changed"])} | _law_means(mine))
+    for cache, table in tables.items():
+        arrays = _arrays(table)
+        estimates = intervals({"changed": mean(arrays["changed"])} | _law_means(arrays))
         row: dict[str, Any] = {"cache": cache}
         for name in ("kl", "moved", "changed"):
-            row[name] = known.get(name) or 0.0
-        row |= {name: float(mine[name].mean()) for name in ("entropy", "calls", "positions")}
+            row[name] = estimates.get(name) or 0.0
+        row |= {name: float(arrays[name].mean()) for name in ("entropy", "calls", "positions")}
         row["saved"] = 1 - row["positions"] / float(plain["positions"].mean())
-        row["time"] = float(mine["seconds"].mean() / plain["seconds"].mean())
-        if RIGHT in mine:
-            row |= accuracies(mine[RIGHT], plain[RIGHT], same=cache == NONE)
+        row["time"] = float(arrays["seconds"].mean() / plain["seconds"].mean())
+        if RIGHT in arrays:
+            row |= accuracies(arrays[RIGHT], plain[RIGHT], same=cache == NONE)
         rows.append(row)
     other = intervals({"changed": mean(plain["changed_by_seed"])})["changed"]
     last = {"cache": SEED, "changed": other}
@@ -370,24 +370,24 @@ def _arrays(table: pa.Table) -> dict[str, NDArray[np.float64]]:
     return {name: np.array(table[name].to_pylist(), float) for name in table.column_names}
 
 
-def _law_means(mine: Mapping[str, NDArray[np.float64]]) -> dict[str, Any]:
+def _law_means(arrays: Mapping[str, NDArray[np.float64]]) -> dict[str, Any]:
     """Per open position, over all calls: ratios of sums over outputs."""
-    if not mine["open"].any():
+    if not arrays["open"].any():
         return {}
-    total = mine["open"].sum(1)
+    total = arrays["open"].sum(1)
     return {
-        name: Statistic(np.stack([mine[name].sum(1), total], 1), lambda t: t[..., 0] / t[..., 1])
+        name: Statistic(np.stack([arrays[name].sum(1), total], 1), lambda t: t[..., 0] / t[..., 1])
         for name in ("kl", "moved")
     }
 
 
-def _by_call(found: Mapping[str, pa.Table]) -> list[dict[str, Any]]:
+def _by_call(tables: Mapping[str, pa.Table]) -> list[dict[str, Any]]:
     """Means over the open positions of all outputs and blocks at the same call of a block."""
     rows = []
     for cache in CACHES:
-        mine = {name: _arrays(found[cache])[name].sum(0) for name in ("kl", "moved", "open")}
-        for call, seen in enumerate(mine["open"]):
-            means = {name: mine[name][call] / seen for name in ("kl", "moved")}
+        sums = {name: _arrays(tables[cache])[name].sum(0) for name in ("kl", "moved", "open")}
+        for call, seen in enumerate(sums["open"]):
+            means = {name: sums[name][call] / seen for name in ("kl", "moved")}
             rows.append({"cache": cache, "call": call + 1, "positions": seen, **means})
     return rows
 
@@ -420,11 +420,11 @@ COLUMNS = (
 
 def _columns(rows: Sequence[Mapping[str, Any]]) -> tuple[Column, ...]:
     """What was measured, after the fields in which the points differ."""
-    shown = (COLUMNS[0], *GRADED, *COLUMNS[1:]) if "accuracy" in rows[0] else COLUMNS
-    fields = [k for k in rows[0] if k not in {one.name for one in shown}]
+    columns = (COLUMNS[0], *GRADED, *COLUMNS[1:]) if "accuracy" in rows[0] else COLUMNS
+    fields = [k for k in rows[0] if k not in {column.name for column in columns}]
     differing = [k for k in fields if len({str(row[k]) for row in rows}) > 1]
     names = {"steps": "M", "temperature": "tau"}
-    return (*(Column(k, names.get(k, ""), digits=None) for k in differing), *shown)
+    return (*(Column(k, names.get(k, ""), digits=None) for k in differing), *columns)
 
 
 def _draw(result: Result) -> Figure:
@@ -432,19 +432,19 @@ def _draw(result: Result) -> Figure:
     from strop.figures import PALETTE, legend_below, log_y, panels
 
     rows = list(result.more["calls"].rows)
-    told = [c.name for c in result.table.columns if c not in (*COLUMNS, *GRADED)]
+    differing = [c.name for c in result.table.columns if c not in (*COLUMNS, *GRADED)]
     dashes: Any = ("-", (0, (4, 1.6)), (0, (1, 1.4)), (0, (6, 1.5, 1, 1.5)))
-    kinds = list(dict.fromkeys(tuple((name, row[name]) for name in told) for row in rows))
+    kinds = list(dict.fromkeys(tuple((name, row[name]) for name in differing) for row in rows))
     figure, axes = panels(2, 4.0)
     for number, kind in enumerate(kinds):
         for colour, cache in zip(PALETTE, CACHES, strict=False):
-            mine = [r for r in rows if r["cache"] == cache and all(r[k] == v for k, v in kind)]
-            mine = [r for r in mine if r["call"] > 1]  # the call that fills the cache is exact
+            calls = [r for r in rows if r["cache"] == cache and all(r[k] == v for k, v in kind)]
+            calls = [r for r in calls if r["call"] > 1]  # the call that fills the cache is exact
             words = ", ".join([cache, *(f"{k} {v}" for k, v in kind)])
             look: dict[str, Any] = {"color": colour, "ls": dashes[number % len(dashes)], "lw": 1.2}
-            x = [r["call"] for r in mine]
-            axes[0].plot(x, [r["kl"] for r in mine], label=words, **look)
-            axes[1].plot(x, [100 * r["moved"] for r in mine], **look)
+            x = [r["call"] for r in calls]
+            axes[0].plot(x, [r["kl"] for r in calls], label=words, **look)
+            axes[1].plot(x, [100 * r["moved"] for r in calls], **look)
     axes[0].set(ylabel="KL per open position, nats")
     if any(row["kl"] > 0 and row["call"] > 1 for row in rows):
         log_y(axes[0])

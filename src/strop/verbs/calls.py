@@ -113,17 +113,17 @@ def record_of(name: str) -> Verb | None:
     """The verb that a function's name stands for."""
     group, _, member = name.partition("_")
     if group in MODULES and member:
-        return next((one for one in resolve(VERBS[group][0]).verbs if one.name == member), None)
+        return next((verb for verb in resolve(VERBS[group][0]).verbs if verb.name == member), None)
     reference, _ = VERBS.get(name.replace("_", "-"), (None, ""))
     record = None if reference is None else resolve(OF_GROUP.get(name, reference))
     return record if isinstance(record, Verb) else None
 
 
-def argument_name(one: Parameter, verb: Verb) -> str:
+def argument_name(parameter: Parameter, verb: Verb) -> str:
     """What a value without a flag is called in the signature; a study's have no names."""
     if not isinstance(verb, Study):
-        return one.name
-    name = re.sub(r"\W", "", one.argument.lower())
+        return parameter.name
+    name = re.sub(r"\W", "", parameter.argument.lower())
     return f"side_{name}" if len(name) == 1 else name  # compare's A, beside its parameter `a`
 
 
@@ -131,16 +131,16 @@ def signature(verb: Verb) -> Signature:
     """The arguments that a verb takes: those without a flag first, the others by their names."""
     # a study's checkpoints have no names: one of its parameters may be called like them
     placed = Argument.POSITIONAL_ONLY if isinstance(verb, Study) else Argument.POSITIONAL_OR_KEYWORD
-    found = []
-    for one in sorted(verb.takes, key=lambda one: not one.argument):
-        default = Argument.empty if one.required else one.default
-        if not one.argument:
-            found.append(Argument(one.name, Argument.KEYWORD_ONLY, default=default))
-        elif one.kind == "many":
-            found.append(Argument(argument_name(one, verb), Argument.VAR_POSITIONAL))
+    arguments = []
+    for parameter in sorted(verb.takes, key=lambda parameter: not parameter.argument):
+        default = Argument.empty if parameter.required else parameter.default
+        if not parameter.argument:
+            arguments.append(Argument(parameter.name, Argument.KEYWORD_ONLY, default=default))
+        elif parameter.kind == "many":
+            arguments.append(Argument(argument_name(parameter, verb), Argument.VAR_POSITIONAL))
         else:
-            found.append(Argument(argument_name(one, verb), placed, default=default))
-    return Signature(found, return_annotation="Result")
+            arguments.append(Argument(argument_name(parameter, verb), placed, default=default))
+    return Signature(arguments, return_annotation="Result")
 
 
 def __getattr__(name: str) -> Callable[..., Any]:
@@ -148,12 +148,14 @@ def __getattr__(name: str) -> Callable[..., Any]:
     if verb is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
-    def call(*arguments: Any, **given: Any) -> Any:
-        return verb(*arguments, **given)
+    def call(*arguments: Any, **keywords: Any) -> Any:
+        return verb(*arguments, **keywords)
 
-    told = (f"{one.name}: {one.help}" for one in verb.takes if not one.argument)
+    lines = (
+        f"{parameter.name}: {parameter.help}" for parameter in verb.takes if not parameter.argument
+    )
     call.__name__ = call.__qualname__ = name
-    call.__doc__ = "\n\n".join([verb.help, "\n".join(told)])
+    call.__doc__ = "\n\n".join([verb.help, "\n".join(lines)])
     call.__signature__ = signature(verb)  # type: ignore[attr-defined]
     globals()[name] = call
     return call

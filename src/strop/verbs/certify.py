@@ -2,7 +2,7 @@
 
 Cells whose numbers were printed are drawn with fresh seeds and scored by the stated evaluator.
 Every number then agrees, differs (beyond the noise of both sides, all numbers at one level
-together), or cannot be told: few outputs must not pass for agreement.
+together), or `cannot tell`: too few outputs must not pass for agreement.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ FEW = (16, 64)
 NUMBERS = {"perplexity": 0.05, "entropy": 0.005}
 """What is compared, and half a unit of its last printed digit."""
 LEAST = {"perplexity": 1.0, "entropy": 0.0}
-TOLD: dict[str, type] = dict.fromkeys(("checkpoint", "evaluator", "sha256", "weights"), str)
-TOLD |= {"evaluator_sha256": str, "parameters": int, "outputs": int, "length": int}
+CARD_FIELDS: dict[str, type] = dict.fromkeys(("checkpoint", "evaluator", "sha256", "weights"), str)
+CARD_FIELDS |= {"evaluator_sha256": str, "parameters": int, "outputs": int, "length": int}
 """What a card says for all of its rows, and what each must be."""
 CELL = ("steps", "temperature", "precision")
 SMALL = EMBEDDED + "tales-tiny"
@@ -88,44 +88,45 @@ def published(name: str) -> list[Published]:
     if name.endswith((".yaml", ".yml")) or (name.startswith(EMBEDDED) and card.exists()):
         return [_card(paper.read_table(card if name.startswith(EMBEDDED) else Path(name)))]
     source = name.partition("@")[0]
-    known = {one.source: label for label, one in MODELS.items() if not one.reference}
-    if source not in known:
+    labels = {model.source: name for name, model in MODELS.items() if not model.reference}
+    if source not in labels:
         cards = sorted(EMBEDDED + path.stem for path in FOLDER.glob("*.yaml"))
         raise UserError(
-            "No numbers of this checkpoint are published here.",
+            "No published numbers of this checkpoint are known.",
             where="`published`",
             got=name,
-            expected=f"one of {', '.join([*known, *cards])}, or a file of numbers (docs/models.md)",
-            fix="say `published=NAME` for whose numbers they should be",
+            expected=f"one of {', '.join([*labels, *cards])}, or a file of numbers "
+            "(docs/models.md)",
+            fix="use `published=NAME` to say whose numbers to compare with",
         )
-    tables = [(paper.table("cross-model"), {"model": known[source]})]
+    tables = [(paper.table("cross-model"), {"model": labels[source]})]
     if source == paper.PUBLIC:
-        both = [(paper.table("headline"), {})]
-        both += [(paper.table("headline-full"), {"checkpoint": "public"})]
-        tables = [*both, *tables]
-    sizes = {one.source: one.parameters for one in known_models()}
-    found: dict[str, dict[tuple[Any, ...], Any]] = {}
-    for one, where in tables:
-        mine = found.setdefault(one.settings["evaluator"], {})
-        for row in one.records(**where):
-            outputs = one.settings["outputs"]
-            mine.setdefault(tuple(row[k] for k in CELL), {**row, "outputs": outputs})
+        headline = [(paper.table("headline"), {})]
+        headline += [(paper.table("headline-full"), {"checkpoint": "public"})]
+        tables = [*headline, *tables]
+    sizes = {model.source: model.parameters for model in known_models()}
+    by_evaluator: dict[str, dict[tuple[Any, ...], Any]] = {}
+    for table, where in tables:
+        cells = by_evaluator.setdefault(table.settings["evaluator"], {})
+        for row in table.records(**where):
+            outputs = table.settings["outputs"]
+            cells.setdefault(tuple(row[k] for k in CELL), {**row, "outputs": outputs})
     facts = {"parameters": sizes[source]}
     length = tables[0][0].settings["length"]
     return [
-        Published(source, evaluator, "first-document", length, facts, cells, FEW, known[source])
-        for evaluator, cells in found.items()
+        Published(source, evaluator, "first-document", length, facts, cells, FEW, labels[source])
+        for evaluator, cells in by_evaluator.items()
     ]
 
 
 def _card(table: paper.PaperTable) -> Published:
     """A checkpoint's own card."""
-    told = table.settings
-    lacking = [k for k in ("checkpoint", "evaluator", "outputs") if k not in told]
+    settings = table.settings
+    lacking = [k for k in ("checkpoint", "evaluator", "outputs") if k not in settings]
     lacking += [k for k in (*CELL, *NUMBERS) if k not in table.columns]
     if lacking:
         raise UserError(
-            "The published numbers do not say enough.",
+            "The published numbers are incomplete.",
             where=table.id,
             got=f"no {', '.join(lacking)}",
             expected="settings: checkpoint, evaluator, outputs; columns: "
@@ -133,7 +134,7 @@ def _card(table: paper.PaperTable) -> Published:
         )
     if wrong := next(_unusable(table), None):
         raise UserError(
-            "The published numbers cannot be compared with.",
+            "The published numbers cannot be used in a comparison.",
             where=table.id,
             got=wrong,
             expected="rows of perplexities from 1 and entropies from 0, each cell once, errors "
@@ -141,18 +142,23 @@ def _card(table: paper.PaperTable) -> Published:
             "for outputs, length, parameters; words for the rest",
         )
     facts = {
-        k: told[k] for k in ("sha256", "weights", "parameters", "evaluator_sha256") if k in told
+        k: settings[k]
+        for k in ("sha256", "weights", "parameters", "evaluator_sha256")
+        if k in settings
     }
     cells = {
-        tuple(row[k] for k in CELL): {**row, "outputs": told["outputs"]} for row in table.records()
+        tuple(row[k] for k in CELL): {**row, "outputs": settings["outputs"]}
+        for row in table.records()
     }
-    span = told.get("span", "first-document")
-    return Published(told["checkpoint"], told["evaluator"], span, told.get("length"), facts, cells)
+    span = settings.get("span", "first-document")
+    return Published(
+        settings["checkpoint"], settings["evaluator"], span, settings.get("length"), facts, cells
+    )
 
 
 def _unusable(table: paper.PaperTable) -> Iterator[str]:
-    """What on a card is no number or name of its kind."""
-    for name, kind in TOLD.items():
+    """Entries of a card that are not valid numbers or names."""
+    for name, kind in CARD_FIELDS.items():
         value = table.settings.get(name)
         unlike = type(value) is not kind or not value or (kind is int and value < 0)
         if value is not None and unlike:
@@ -172,135 +178,138 @@ def _unusable(table: paper.PaperTable) -> Iterator[str]:
                 yield f"{name} {row[name]!r}, error {error!r}, at {cell}"
 
 
-def _wanted(ask: Ask) -> Published:
-    """Whose numbers, under which evaluator; another evaluator than any that is stated is a fault
-    that the numbers must show, not a refusal."""
-    every = published(ask["published"] or ask.sources[0])
-    return next((one for one in every if one.evaluator == ask["evaluator"]), every[0])
+def _published_numbers(ask: Ask) -> Published:
+    """Whose numbers, under which evaluator; an evaluator that nobody published under is not
+    refused: the numbers show the difference."""
+    entries = published(ask["published"] or ask.sources[0])
+    return next((entry for entry in entries if entry.evaluator == ask["evaluator"]), entries[0])
 
 
-def chosen(mine: Published, steps: Sequence[int] | None) -> list[tuple[Any, ...]]:
+def chosen(printed: Published, steps: Sequence[int] | None) -> list[tuple[Any, ...]]:
     """The cells to draw."""
-    budgets = steps or mine.usual
-    found = [key for key in mine.cells if budgets is None or key[0] in budgets]
-    if not found:
+    budgets = steps or printed.usual
+    keys = [key for key in printed.cells if budgets is None or key[0] in budgets]
+    if not keys:
         raise UserError(
             "No number is published for these budgets.",
             where="`steps`",
             got=", ".join(map(str, budgets or ())),
-            expected=", ".join(map(str, sorted({key[0] for key in mine.cells}))),
+            expected=", ".join(map(str, sorted({key[0] for key in printed.cells}))),
         )
-    return found
+    return keys
 
 
 def measure(ask: Ask, model: Model, cells: Sequence[tuple[Any, ...]], seed: int) -> list[Measured]:
     """Draw the cells under a seed and score them."""
     sampler = standard(model.spec.family).sampler.name
-    wanted = [
+    points = [
         (m, OperatingPoint.of(SamplerSpec(name=sampler, temperature=tau, precision=precision)))
         for m, tau, precision in cells
     ]
-    return list(score(ask, model, draw(ask, model, wanted, ask.out / RUNS[0], seed=seed)))
+    return list(score(ask, model, draw(ask, model, points, ask.out / RUNS[0], seed=seed)))
 
 
-def own_numbers(one: Measured) -> dict[str, Interval]:
+def own_numbers(cell: Measured) -> dict[str, Interval]:
     """Perplexity and entropy with jackknife intervals, whose level holds for few outputs too."""
-    perplexity, entropy = (one.statistic(Number.of(name)) for name in NUMBERS)
-    found = (jackknife(perplexity, log=True).exp(), jackknife(entropy, cut=False))
-    return dict(zip(NUMBERS, found, strict=True))
+    perplexity, entropy = (cell.statistic(Number.of(name)) for name in NUMBERS)
+    intervals = (jackknife(perplexity, log=True).exp(), jackknife(entropy, cut=False))
+    return dict(zip(NUMBERS, intervals, strict=True))
 
 
 def _run(ask: Ask) -> Result:
     from strop.denoisers import load_model
 
-    mine = _wanted(ask)
-    cells = chosen(mine, ask["steps"])
+    printed = _published_numbers(ask)
+    cells = chosen(printed, ask["steps"])
     model = load_model(
         ask.sources[0],
         device=ask.engine.at_home(ask["device"]),
         **ask.some("revision", "weights", "family", "dtype"),
     )
-    values = {"evaluator": mine.evaluator, "span": mine.span, "length": mine.length}
+    values = {"evaluator": printed.evaluator, "span": printed.span, "length": printed.length}
     values = {k: v for k, v in values.items() if ask.values.get(k) is None}
     ask = replace(ask, values={**ask.values, **values})
-    files = _files(mine, model, ask)
+    files = _files(printed, model, ask)
     measured = measure(ask, model, cells, derive_seed(ask["seed"], "certify"))
     rows, gaps = [], []
-    for key, one in zip(cells, measured, strict=True):
-        told = mine.cells[key]
-        for name, own in own_numbers(one).items():
-            gaps.append(_gap(name, own, told))
-            row = {"number": name, "steps": one.steps, "point": str(one.point)}
-            row |= {"published": told[name], "of": told["outputs"], "measured": own}
-            row["elsewhere"] = elsewhere(mine.label, dict(zip(CELL, key, strict=True)), name)
+    for key, scored in zip(cells, measured, strict=True):
+        numbers = printed.cells[key]
+        for name, interval in own_numbers(scored).items():
+            gaps.append(_gap(name, interval, numbers))
+            row = {"number": name, "steps": scored.steps, "point": str(scored.point)}
+            row |= {"published": numbers[name], "of": numbers["outputs"], "measured": interval}
+            row["elsewhere"] = elsewhere(printed.label, dict(zip(CELL, key, strict=True)), name)
             rows.append(row)
-    return _answer(ask, mine, files, _judged(rows, gaps), guard_notes(measured))
+    return _answer(ask, printed, files, _rows_with_verdicts(rows, gaps), guard_notes(measured))
 
 
-def _gap(name: str, own: Interval, told: Mapping[str, Any]) -> Gap | None:
-    """Measured minus published; a card has its errors and all digits, a paper its outputs."""
-    error = told.get(f"{name}_error")
+def _gap(name: str, measured: Interval, printed: Mapping[str, Any]) -> Gap | None:
+    """Measured minus published; a card has errors and all digits, a paper its outputs."""
+    error = printed.get(f"{name}_error")
     rounding = NUMBERS[name] if error is None else 0.0
     log = name == "perplexity"
-    return gap(own, told[name], told["outputs"], error=error, rounding=rounding, log=log)
+    return gap(measured, printed[name], printed["outputs"], error=error, rounding=rounding, log=log)
 
 
-def _judged(rows: Sequence[Mapping[str, Any]], gaps: Sequence[Gap | None]) -> list[dict[str, Any]]:
+def _rows_with_verdicts(
+    rows: Sequence[Mapping[str, Any]], gaps: Sequence[Gap | None]
+) -> list[dict[str, Any]]:
     """The rows with their verdicts."""
-    tested = [one for one in gaps if one is not None]
-    adjusted, alpha = iter(holm([one.chance for one in tested])), (1 - LEVEL) / max(1, len(tested))
-    found = []
-    for row, one, verdict in zip(rows, gaps, verdicts(gaps, SIZE), strict=True):
-        told: dict[str, Any] = dict.fromkeys(("gap", "chance", "detectable", "needed"))
-        if one is not None:
-            told = {
-                "gap": one.value,
+    tested = [difference for difference in gaps if difference is not None]
+    adjusted = iter(holm([difference.chance for difference in tested]))
+    alpha = (1 - LEVEL) / max(1, len(tested))
+    judged = []
+    for row, difference, verdict in zip(rows, gaps, verdicts(gaps, SIZE), strict=True):
+        facts: dict[str, Any] = dict.fromkeys(("gap", "chance", "detectable", "needed"))
+        if difference is not None:
+            facts = {
+                "gap": difference.value,
                 "chance": next(adjusted),
-                "detectable": one.detectable(alpha),
-                "needed": one.needed(SIZE, alpha) or "no number is enough",
+                "detectable": difference.detectable(alpha),
+                "needed": difference.needed(SIZE, alpha) or "no number is enough",
             }
-        found.append({**row, **told, "verdict": verdict})
-    return found
+        judged.append({**row, **facts, "verdict": verdict})
+    return judged
 
 
-def _files(mine: Published, model: Any, ask: Ask) -> list[dict[str, Any]]:
-    """What the files are against what they should be; exact, so no noise enters."""
+def _files(printed: Published, model: Any, ask: Ask) -> list[dict[str, Any]]:
+    """The files compared with what is published; exact, without noise."""
     network = getattr(model, "network", None)
     size = None if network is None else sum(p.numel() for p in network.parameters())
     evaluator = ask.evaluator.spec
     folder = Path(ask["evaluator"]).expanduser()
-    told = mine.facts
-    said = {
-        "SHA-256 of the weights": (told.get("sha256"), model.spec.sha256),
-        "weights": (told.get("weights"), model.spec.weights),
-        "parameters": (told.get("parameters"), size),
-        "tokens": (mine.length, model.length),
-        "evaluator": (mine.evaluator, folder if folder.is_dir() else evaluator.name),
-        "SHA-256 of the evaluator": (told.get("evaluator_sha256"), evaluator.sha256),
+    facts = printed.facts
+    compared = {
+        "SHA-256 of the weights": (facts.get("sha256"), model.spec.sha256),
+        "weights": (facts.get("weights"), model.spec.weights),
+        "parameters": (facts.get("parameters"), size),
+        "tokens": (printed.length, model.length),
+        "evaluator": (printed.evaluator, folder if folder.is_dir() else evaluator.name),
+        "SHA-256 of the evaluator": (facts.get("evaluator_sha256"), evaluator.sha256),
     }
     rows = []
-    for what, both in said.items():
+    for what, pair in compared.items():
         if what.startswith("SHA-256"):
-            both = [digest and digest[:16] for digest in both]
-        wanted, found = both
-        verdict = _file_verdict(wanted, found)
-        found = str(found) if isinstance(found, Path) else found
-        rows.append({"what": what, "published": wanted, "found": found, "verdict": verdict})
+            pair = [digest and digest[:16] for digest in pair]
+        expected, actual = pair
+        verdict = _file_verdict(expected, actual)
+        actual = str(actual) if isinstance(actual, Path) else actual
+        rows.append({"what": what, "published": expected, "found": actual, "verdict": verdict})
     return rows
 
 
-def _file_verdict(wanted: Any, found: Any) -> str:
+def _file_verdict(expected: Any, actual: Any) -> str:
     """A directory on this machine has no public name: the numbers say what it holds."""
-    if wanted is None:
+    if expected is None:
         return "not published"
-    if found is None or isinstance(found, Path):
+    if actual is None or isinstance(actual, Path):
         return "cannot tell"
-    return "agrees" if wanted == found else "differs"
+    return "agrees" if expected == actual else "differs"
 
 
 def _answer(
     ask: Ask,
-    mine: Published,
+    printed: Published,
     files: Sequence[Mapping[str, Any]],
     rows: Sequence[Mapping[str, Any]],
     notes: Sequence[str],
@@ -308,28 +317,32 @@ def _answer(
     by = {name: [r for r in rows if r["verdict"] == name] for name in _WORDS}
     wrong = [str(row["what"]) for row in files if row["verdict"] == "differs"]
     wrong += [f"{row['number']} at {row['steps']} {row['point']}" for row in by["differs"]]
-    counted = ", ".join(f"{len(some)} {_WORDS[name]}" for name, some in by.items())
-    answer = f"Of {len(rows)} published numbers of {mine.source}, {counted}."
+    counted = ", ".join(f"{len(matching)} {_WORDS[name]}" for name, matching in by.items())
+    answer = f"Of {len(rows)} published numbers of {printed.source}, {counted}."
     if wrong:
         answer += f" Different: {'; '.join(wrong)}."
-    title = f"{ask.sources[0]} against the published numbers of {mine.source}"
-    other = [one for one in published(ask["published"] or ask.sources[0]) if one is not mine]
+    title = f"{ask.sources[0]} against the published numbers of {printed.source}"
+    other = [
+        entry for entry in published(ask["published"] or ask.sources[0]) if entry is not printed
+    ]
     unasked = [
-        f"numbers under {one.evaluator} were not asked for: say `evaluator={one.evaluator}`"
-        for one in other
-        if one.evaluator != mine.evaluator
+        f"numbers under {entry.evaluator} are published too: use `evaluator={entry.evaluator}`"
+        for entry in other
+        if entry.evaluator != printed.evaluator
     ]
     facts = {
         "answer": [answer],
-        "counts": {name: len(some) for name, some in by.items()},
+        "counts": {name: len(matching) for name, matching in by.items()},
         "certified": not wrong and not by["cannot tell"],
         "size": SIZE,
     }
     fix = f"send {quoted(ask.out)}/result.json back; the page: {report_command(ask.out)}"
-    error = CheckFailed("It is not what was published.", got="; ".join(wrong), fix=fix)
+    error = CheckFailed(
+        "The checkpoint differs from what was published.", got="; ".join(wrong), fix=fix
+    )
     others = any(row["elsewhere"] is not None for row in rows)
     return Result(
-        ask.said(published=mine.source),
+        ask.said(published=printed.source),
         Table(title, (*COLUMNS, ELSEWHERE) if others else COLUMNS, rows),
         {"files": Table("Files and settings", FILES, files)},
         facts,
@@ -338,13 +351,13 @@ def _answer(
     )
 
 
-_WORDS = {"agrees": "agree", "differs": "differ", "cannot tell": "cannot be told"}
+_WORDS = {"agrees": "agree", "differs": "differ", "cannot tell": "are undecided"}
 NOTES = (
     "A gap is measured minus published in nats; its noise is that of both sides, the published one "
     "from its number of outputs where no error is printed. p is Holm's over all numbers; `differs` "
     f"below {1 - LEVEL:.2g}.",
     f"A number agrees only where a gap of {SIZE:g} nats (10% of a perplexity) would be found four "
-    "times out of five; with fewer outputs nothing can be told.",
+    "times out of five; with fewer outputs the verdict is `cannot tell`.",
 )
 
 STUDY = Study(

@@ -1,7 +1,7 @@
 """Proposition 1, live: a generator that repeats two outputs fools every per-output score.
 
 The control takes the pair of outputs with the lowest perplexity among all pairs whose mean entropy
-is at least that of the honest pool, and repeats it. So both per-output scores applaud, by
+is at least that of the honest pool, and repeats it. So both per-output scores prefer it by
 construction. A judge that reads eight outputs at once sees two texts four times each: GED is at
 most 10/3.
 """
@@ -45,7 +45,7 @@ def _run(ask: Ask) -> Result:
 
     model = points.load(ask, ask.sources[0])
     setting = {"chosen": ask.some("temperature", "precision")}
-    named, told = points.named_points(model.spec.family, ask["sampler"], setting)
+    named, left_out = points.named_points(model.spec.family, ask["sampler"], setting)
     cells = [(ask["steps"], named["chosen"])]
     [honest] = points.measure_cells(ask, ask.sources[0], cells, ask.out / RUNS[0], model=model)
     nll, tokens, entropy = points.scored_columns(honest).values()
@@ -60,14 +60,14 @@ def _run(ask: Ask) -> Result:
         for name, index in (("honest", np.arange(len(nll))), ("control", np.array(pair)))
     ]
     texts = points.texts_of(Cell.open(honest.path), ask["n"])
-    both = {"honest": texts, "control": [texts[i] for i in pair] * (ask["n"] // 2)}
-    judged = points.judge_texts(both, ask.out / RUNS[1], seed=ask["seed"])
+    pools = {"honest": texts, "control": [texts[i] for i in pair] * (ask["n"] // 2)}
+    judged = points.judge_texts(pools, ask.out / RUNS[1], seed=ask["seed"])
     columns = [Column("generator"), Column("distinct outputs"), Column("perplexity")]
     columns.append(Column("entropy", unit="nats"))
     for judge, judgments in judged.items():
-        found = score(judgments)["cells"]
+        scores = score(judgments)["cells"]
         for row in rows:
-            cell = found[row["generator"]]
+            cell = scores[row["generator"]]
             row[f"GEQ {judge}"], row[f"GED {judge}"] = value_of(cell["geq"]), cell["ged"]
         columns += [Column(f"GEQ {judge}", digits=3), Column(f"GED {judge}", digits=3)]
     note = (
@@ -76,7 +76,7 @@ def _run(ask: Ask) -> Result:
     )
     table = Table("A pool, and one that repeats two of its outputs", tuple(columns), rows)
     facts = {"pair": list(pair), "ceiling": CEILING, "judges": list(judged)}
-    return Result(ask.said(checkpoint=ask.sources[0]), table, facts=facts, notes=(*told, note))
+    return Result(ask.said(checkpoint=ask.sources[0]), table, facts=facts, notes=(*left_out, note))
 
 
 STUDY = Study(

@@ -20,7 +20,7 @@ from strop.comparing.compare import MARGIN, Comparison, compare
 from strop.comparing.diversity import Diversity, common_length, held_out_diversity
 from strop.comparing.figure import draw
 from strop.comparing.frontier import FEWEST, Level
-from strop.comparing.outputs import SPACE, Named, SideOutputs, is_causal, named, told_at
+from strop.comparing.outputs import SPACE, Named, SideOutputs, errors_at, is_causal, named
 from strop.comparing.result import Budget, SideAtBudget, result
 from strop.comparing.verdict import SMOKE as TOO_SMALL
 from strop.comparing.verdict import SideVerdict
@@ -59,7 +59,7 @@ def _check(ask: Ask) -> None:
             got=", ".join(ask.sources) or "none",
             expected="strop compare A B -o RUN",
         )
-    _named(ask)
+    _sides_of(ask)
     _check_names(ask["a_name"] or "A", ask["b_name"] or "B")
     for tau in ask["temperature"]:
         SamplerSpec(temperature=float(tau))
@@ -91,33 +91,33 @@ def _check_names(a: str, b: str) -> None:
         raise UserError("Both sides have one name.", where="`b_name`", got=b)
 
 
-def _named(ask: Ask) -> tuple[Named, Named]:
-    # A smoke run without sides of its own sets one checkpoint against itself.
+def _sides_of(ask: Ask) -> tuple[Named, Named]:
+    # A smoke run without sides compares one checkpoint with itself.
     alone = ask.smoke and ask.sources == SIDES
     usual = {"a": SMOKE if alone else (), "b": ()}
-    both = [
+    sides = [
         named(source, ask[flag] or usual[flag], ask[f"{flag}_space"] or (), flag)
         for source, flag in zip(ask.sources, ("a", "b"), strict=True)
     ]
-    return both[0], both[1]
+    return sides[0], sides[1]
 
 
 def _run(ask: Ask) -> Result:
     from strop.comparing.outputs import equal_steps, look_number, same_length
 
     (ask.out / RUNS[0]).mkdir(exist_ok=True)
-    named_sides = _named(ask)
-    models = {one.source: load(ask, one.source) for one in named_sides if one.tunable}
+    named_sides = _sides_of(ask)
+    models = {side.source: load(ask, side.source) for side in named_sides if side.tunable}
     ask = same_length(ask, named_sides, models)
     by = scorers(ask)
-    sides = [SideOutputs(ask, one, models.get(one.source), by) for one in named_sides]
-    for one in sides:
-        for number in ask["steps"] if one.named.tunable else ():
-            one.spec(number)  # refused before the other side is searched and drawn
-            _space(one, number)
+    sides = [SideOutputs(ask, side, models.get(side.source), by) for side in named_sides]
+    for side in sides:
+        for number in ask["steps"] if side.named.tunable else ():
+            side.spec(number)  # refused before the other side is searched and drawn
+            _space(side, number)
     budgets = tuple(ask["steps"])
-    if all(not one.named.tunable or is_causal(one) for one in sides):
-        budgets = budgets[:1]  # nobody has another one
+    if all(not side.named.tunable or is_causal(side) for side in sides):
+        budgets = budgets[:1]  # no side has a second budget
     level = Level(look_number(ask, sides, budgets), len(budgets))
     bases = {
         number: [
@@ -126,39 +126,40 @@ def _run(ask: Ask) -> Result:
         ]
         for number in budgets
     }
-    told: list[str] = []
+    notes: list[str] = []
     sweep = sorted(set(ask["temperature"]))
     while True:
         measured = {
-            number: [_measure(*one, sweep) for one in zip(sides, both, strict=True)]
-            for number, both in bases.items()
+            number: [_measure(side, base, sweep) for side, base in zip(sides, pair, strict=True)]
+            for number, pair in bases.items()
         }
         pools = [
-            point.scored for both in measured.values() for one in both for point in one.points()
+            point.scored for pair in measured.values() for side in pair for point in side.points()
         ]
         tokens = common_length(pools)
         guard = _guard(ask, sides, tokens)
-        found = {
-            number: _compared(ask, both, level, guard, tokens) for number, both in measured.items()
+        comparisons = {
+            number: _comparison(ask, pair, level, guard, tokens)
+            for number, pair in measured.items()
         }
-        added = [] if ask.smoke else _thin(found.values(), sweep)
+        added = [] if ask.smoke else _bent_temperatures(comparisons.values(), sweep)
         if not added or len(sweep) + len(added) > len(set(ask["temperature"])) + ADDED:
             break
-        told.append(
-            f"added to the sweep: temperature {', '.join(f'{one:g}' for one in added)}, where "
+        notes.append(
+            f"added to the sweep: temperature {', '.join(f'{tau:g}' for tau in added)}, where "
             "straight lines between its neighbours are off by more than a third of the margin"
         )
         sweep = sorted([*sweep, *added])
-    every = {
-        number: _judged(ask, number, sides, both, level, guard, tokens, found[number])
-        for number, both in measured.items()
+    results = {
+        number: _budget_result(ask, number, sides, pair, level, guard, tokens, comparisons[number])
+        for number, pair in measured.items()
     }
-    return result(ask, sides, guard, level, every, told)
+    return result(ask, sides, guard, level, results, notes)
 
 
-def _thin(found: Iterable[Comparison], sweep: Sequence[float]) -> list[float]:
+def _bent_temperatures(comparisons: Iterable[Comparison], sweep: Sequence[float]) -> list[float]:
     """Temperatures in the middle of where a frontier bends too much for straight lines."""
-    pairs = {pair for one in found for pair in one.thin}
+    pairs = {pair for comparison in comparisons for pair in comparison.thin}
     return sorted({round((sweep[low] + sweep[high]) / 2, 4) for low, high in pairs} - {*sweep})
 
 
@@ -167,11 +168,11 @@ def _guard(ask: Ask, sides: Sequence[SideOutputs], tokens: int) -> Guard:
     from strop.comparing.outputs import pool_cell
     from strop.measure.guard import Guard, evaluator_guard
 
-    pools = [pool_cell(one.named.source) for one in sides if one.named.kind == "pool"]
-    if any(one.spec.generator.prompts is not None for one in pools):
+    pools = [pool_cell(side.named.source) for side in sides if side.named.kind == "pool"]
+    if any(pool.spec.generator.prompts is not None for pool in pools):
         return Guard(tokens, None, "the outputs answer prompts, and the texts we know answer none")
-    given = ask["held_out"]
-    return evaluator_guard(ask.evaluator, tokens, None if given is None else Path(given))
+    held_out = ask["held_out"]
+    return evaluator_guard(ask.evaluator, tokens, None if held_out is None else Path(held_out))
 
 
 @dataclass(frozen=True)
@@ -180,7 +181,7 @@ class _Base:
 
     steps: int
     published: SamplerSpec | None
-    """None of a pool that is there."""
+    """None for a pool that exists already."""
     search: Tuned | None = None
 
 
@@ -214,10 +215,10 @@ def _search(ask: Ask, side: SideOutputs, steps: int, by: Scorers) -> Tuned:
     from strop.tuning.search import Search, plain_generator, tuned
 
     assert side.model is not None
-    given = ask["held_out"]
+    held_out = ask["held_out"]
     guard = guard_of(
         plain_generator(side.model, ask["length"], None),
-        held_out=None if given is None else Path(given),
+        held_out=None if held_out is None else Path(held_out),
         vocabulary=side.model,
     )
     usual = Search()
@@ -243,55 +244,58 @@ def _space(side: SideOutputs, steps: int) -> Space:
 
     assert side.model is not None
     axes = side.named.space
-    free = {one.name for one in parse(axes)}
+    free = {axis.name for axis in parse(axes)}
     fixed = {k: v for k, v in side.named.sampler.items() if k not in free}
     sampler = fixed.pop("name", None)
-    with told_at(side.named.where):
+    with errors_at(side.named.where):
         return side_space(side.model.spec.family, axes, steps, sampler=sampler, **fixed)
 
 
-def _compared(
+def _comparison(
     ask: Ask,
-    both: Sequence[SideAtBudget],
+    sides: Sequence[SideAtBudget],
     level: Level,
     guard: Guard,
     tokens: int,
     diverse: Sequence[Diversity] = (),
 ) -> Comparison:
     """By the rules."""
-    less = held_out_diversity([one.published.diversity(tokens, guard) for one in both], guard)
+    less = held_out_diversity([side.published.diversity(tokens, guard) for side in sides], guard)
     diverse = [*diverse, *([] if less is None else [less])]
-    found = compare(
-        both[0].side(tokens),
-        both[1].side(tokens),
+    comparison = compare(
+        sides[0].side(tokens),
+        sides[1].side(tokens),
         margin=ask["margin"],
         level=level,
         floor=guard.threshold,
         judged=diverse,
         seed=ask["seed"],
     )
-    return replace(found, verdict=SideVerdict("cannot tell", TOO_SMALL)) if ask.smoke else found
+    if ask.smoke:
+        return replace(comparison, verdict=SideVerdict("cannot tell", TOO_SMALL))
+    return comparison
 
 
-def _judged(
+def _budget_result(
     ask: Ask,
     number: int,
     sides: Sequence[SideOutputs],
-    both: Sequence[SideAtBudget],
+    pair: Sequence[SideAtBudget],
     level: Level,
     guard: Guard,
     tokens: int,
-    found: Comparison,
+    comparison: Comparison,
 ) -> Budget:
     """With a judge, who reads both sides at one entropy, by the rules once more."""
-    if not ask["judge"] or found.equal is None:
-        return Budget(both, found, tokens)
+    if not ask["judge"] or comparison.equal is None:
+        return Budget(pair, comparison, tokens)
     from strop.comparing.judge import judged
 
-    said = judged(ask, number, sides, both, tokens, (found.equal.low + found.equal.high) / 2)
-    diverse = [one.diversity for one in said if one.diversity is not None]
-    rows = tuple(row for one in said for row in one.rows)
-    return Budget(both, _compared(ask, both, level, guard, tokens, diverse), tokens, rows)
+    entropy = (comparison.equal.low + comparison.equal.high) / 2
+    readings = judged(ask, number, sides, pair, tokens, entropy)
+    diverse = [reading.diversity for reading in readings if reading.diversity is not None]
+    rows = tuple(row for reading in readings for row in reading.rows)
+    return Budget(pair, _comparison(ask, pair, level, guard, tokens, diverse), tokens, rows)
 
 
 STUDY = Study(
@@ -356,7 +360,7 @@ STUDY = Study(
     draw=draw,
     check=_check,
     kind="comparison",
-    origins=lambda ask: [one.source for one in _named(ask)],
+    origins=lambda ask: [side.source for side in _sides_of(ask)],
     later=lambda ask: (
         f"this is the first draw; each side draws at most {ask['budget']:,} outputs in its search "
         f"and {ask['n']:,} at every temperature of its frontier, at each budget of steps"

@@ -34,8 +34,8 @@ if TYPE_CHECKING:
 
 NAME, JUDGED, PROFILE = "conditional", "groupeval", "task-v1"
 RUBRIC = (
-    "The rubric is strop's own wording of task-v1, not the paper's: cGEQ of the two are not one "
-    "scale, and neither is the GEQ of texts without a task. Apparent success is one of the graded "
+    "The rubric is strop's own wording of task-v1, not the paper's: the two cGEQ are on different "
+    "scales, and so is the GEQ of texts without a task. Apparent success is one of the graded "
     "dimensions, so this checks a criterion and proves no preference."
 )
 INTERVALS = (
@@ -44,16 +44,16 @@ INTERVALS = (
 )
 OFFLINE = (
     "The offline judge counts words, numbers and loops; it cannot check an answer and grades every "
-    "response's success alike. AUROC near chance, or below, is what to expect of it."
+    "response's success alike. Expect an AUROC near chance, or below."
 )
 SMALL = (
-    "The small models answer strop's own sums in a few signs, and the judge counts: this shows the "
-    "way from the task to the table, and nothing of the paper's judge or models."
+    "The small models answer strop's own sums in a few signs, and the judge counts: this shows how "
+    "the study works, and says nothing about the paper's judge or models."
 )
 
 
 SPECIAL = re.compile(r"<\|[^<>|\s]{1,40}\|>")
-"""Tokens such as <|startoftext|> that a tokenizer writes out; a judge has no use for them."""
+"""Tokens such as <|startoftext|> that a tokenizer writes out; they are not shown to a judge."""
 
 
 # ---------------------------------------------------------------- answers of task runs
@@ -80,46 +80,46 @@ class Answers:
     """What a reader must know of them."""
 
 
-def paired(one: Answers, other: Answers) -> tuple[Answers, Answers]:
-    """The two, if they answer the same problems."""
-    if (one.task, one.fingerprint) != (other.task, other.fingerprint):
+def paired(first: Answers, second: Answers) -> tuple[Answers, Answers]:
+    """The two sides, if they answer the same problems."""
+    if (first.task, first.fingerprint) != (second.task, second.fingerprint):
         raise UserError(
             "The two runs are of different tasks."
-            if one.task != other.task
+            if first.task != second.task
             else "The two runs have different problems, or other rules graded them.",
-            where=f"{one.origin} and {other.origin}",
-            got=f"{one.task} ({one.fingerprint}) and {other.task} ({other.fingerprint})",
+            where=f"{first.origin} and {second.origin}",
+            got=f"{first.task} ({first.fingerprint}) and {second.task} ({second.fingerprint})",
             expected="answers to the same problems",
         )
-    if one.items != other.items:
+    if first.items != second.items:
         more = [
             item
-            for item in (*one.items, *other.items)
-            if (item in one.items) != (item in other.items)
+            for item in (*first.items, *second.items)
+            if (item in first.items) != (item in second.items)
         ]
         raise UserError(
             "The two runs did not answer the same problems.",
-            where=f"{one.origin} and {other.origin}",
-            got=f"{len(one.items)} and {len(other.items)} problems; only in one of them: "
+            where=f"{first.origin} and {second.origin}",
+            got=f"{len(first.items)} and {len(second.items)} problems; only in one of them: "
             + ", ".join(more[:4]),
             fix="run both with the same `limit`",
         )
-    if one.name == other.name:
+    if first.name == second.name:
         raise UserError(
             "The two sides have the same name.",
-            where=f"{one.origin} and {other.origin}",
-            got=one.name,
+            where=f"{first.origin} and {second.origin}",
+            got=first.name,
             fix="name two checkpoints: RUN:LABEL",
         )
-    return one, other
+    return first, second
 
 
 def sides_of_runs(sources: Sequence[str], filter: str | None) -> tuple[Answers, Answers] | None:
     """Both sides from task runs; None where the sources are two checkpoints."""
     from strop.tasks import Results, TaskRun
 
-    places = [_place(one) for one in sources]
-    runs = [one for one in places if one is not None]
+    found_runs = [_run_and_label(source) for source in sources]
+    runs = [run for run in found_runs if run is not None]
     if not runs and len(sources) == 2:
         return None
     if len(runs) < len(sources) or not runs:
@@ -127,38 +127,40 @@ def sides_of_runs(sources: Sequence[str], filter: str | None) -> tuple[Answers, 
             "Two sides are compared: runs of a task, or checkpoints.",
             where="RUN_A and RUN_B",
             got=", ".join(
-                f"{one} ({'a checkpoint' if place is None else 'a run'})"
-                for one, place in zip(sources, places, strict=True)
+                f"{source} ({'a checkpoint' if run is None else 'a run'})"
+                for source, run in zip(sources, found_runs, strict=True)
             )
             or "nothing",
             expected="RUN_A RUN_B, one RUN with two checkpoints, or two checkpoints",
         )
-    found = []
+    chosen = []
     for path, label in runs:
         task_run = TaskRun.open(path)
-        labels = [one.label for one in task_run.entrants]
+        labels = [entrant.label for entrant in task_run.entrants]
         if label is not None and label not in labels:
             raise unknown_name("checkpoint", label, labels, where=str(path))
         results = Results.of(task_run)
-        found += [(results, one) for one in ([label] if label else labels)]
-    if len(found) != 2:
+        chosen += [(results, name) for name in ([label] if label else labels)]
+    if len(chosen) != 2:
         raise UserError(
             "Two sides are compared.",
             where=", ".join(sources),
-            got=f"{len(found)} checkpoints: " + ", ".join(label for _, label in found),
+            got=f"{len(chosen)} checkpoints: " + ", ".join(label for _, label in chosen),
             fix="name one of a run's checkpoints: RUN:LABEL",
         )
-    first, second = (answers_of(results, label, filter) for results, label in found)
+    first, second = (answers_of(results, label, filter) for results, label in chosen)
     if first.name == second.name:  # the same checkpoint under two settings
-        first, second = (replace(one, name=f"{_shown(one)}:{one.name}") for one in (first, second))
+        first, second = (
+            replace(side, name=f"{_run_name(side)}:{side.name}") for side in (first, second)
+        )
     return first, second
 
 
-def _shown(one: Answers) -> str:
-    return Path(one.origin).resolve().name
+def _run_name(answers: Answers) -> str:
+    return Path(answers.origin).resolve().name
 
 
-def _place(source: str) -> tuple[Path, str | None] | None:
+def _run_and_label(source: str) -> tuple[Path, str | None] | None:
     """A run, and which of its checkpoints; None if the source is no run."""
     if _is_task_run(source):
         return Path(source), None
@@ -185,7 +187,11 @@ def answers_of(results: Results, label: str, filter: str | None = None) -> Answe
     if filter is not None and filter not in results.filters:
         raise unknown_name("filter", filter, results.filters, where="`filter`")
     name = filter or results.filters[0]
-    greedy = [one for one in results.settings if (one.label, one.temperature) == (label, 0)]
+    greedy = [
+        setting
+        for setting in results.settings
+        if (setting.label, setting.temperature) == (label, 0)
+    ]
     if not greedy:
         raise Incomplete(
             f"The task run has no graded greedy answers of {label}.",
@@ -196,41 +202,41 @@ def answers_of(results: Results, label: str, filter: str | None = None) -> Answe
         raise UserError(
             f"The task run has greedy answers of {label} by several samplers.",
             where=path,
-            got=", ".join(one.sampler.name for one in greedy),
-            fix="run the one that is meant into a directory of its own",
+            got=", ".join(setting.sampler.name for setting in greedy),
+            fix="run the sampler you want into its own directory",
         )
     grades = greedy[0].grades[0]
-    wanted = Run.open(results.run.run_of(label).path).wanted()[grades.cell.id]
-    if len(grades.index) < wanted:
+    planned = Run.open(results.run.run_of(label).path).wanted()[grades.cell.id]
+    if len(grades.index) < planned:
         raise Incomplete(
-            f"{wanted - len(grades.index)} of {wanted} greedy answers of {label} are missing.",
+            f"{planned - len(grades.index)} of {planned} greedy answers of {label} are missing.",
             where=path,
             got=f"{grades.ungraded} without a verdict, "
-            f"{wanted - len(grades.index) - grades.ungraded} not drawn",
+            f"{planned - len(grades.index) - grades.ungraded} not drawn",
             fix=f"strop task score {path}, or the command that made the run",
         )
-    found = grades.answered()
-    lacking = sum(one.answers[name] is None for one in found)
-    told = f"{lacking} answers of {label} have no program in them: judged as they came"
+    answered = grades.answered()
+    lacking = sum(answer.answers[name] is None for answer in answered)
+    note = f"{lacking} answers of {label} contain no program: judged unchanged"
     return Answers(
         label,
         task.name,
         task.fingerprint,
-        tuple(one.item.id for one in found),
-        tuple(one.item.question for one in found),
-        tuple(_text(task, one, name) for one in found),
-        tuple(one.passed(name) for one in found),
+        tuple(answer.item.id for answer in answered),
+        tuple(answer.item.question for answer in answered),
+        tuple(_text(task, answer, name) for answer in answered),
+        tuple(answer.passed(name) for answer in answered),
         str(path),
-        (told,) if task.sandboxed and lacking else (),
+        (note,) if task.sandboxed and lacking else (),
     )
 
 
-def _text(task: Task, one: Answered, name: str) -> str:
+def _text(task: Task, answer: Answered, name: str) -> str:
     """A program as it was run; any other response without what a tokenizer adds to it."""
-    program = one.answers[name]
+    program = answer.answers[name]
     if task.sandboxed and program is not None:
         return program
-    return SPECIAL.sub("", one.response).strip()
+    return SPECIAL.sub("", answer.response).strip()
 
 
 # ---------------------------------------------------------------- who answers, who judges
@@ -243,30 +249,33 @@ def _pairs_of(ask: Ask) -> dict[str, tuple[Answers, Answers]]:
         return {sides[0].task: paired(*sides)}
     tasks = ask["task"] or PAPER_TASKS
     pairs = {}
-    for task, one in answer_tasks(ask, tasks, dict.fromkeys(tasks, (0.0,)), seeds=1).items():
-        first, second = (answers_of(one.results, label, ask["filter"]) for label in one.labels)
+    results = answer_tasks(ask, tasks, dict.fromkeys(tasks, (0.0,)), seeds=1)
+    for task, held in results.items():
+        first, second = (answers_of(held.results, label, ask["filter"]) for label in held.labels)
         pairs[task] = paired(first, second)
     return pairs
 
 
 def judged(pair: tuple[Answers, Answers], out: Path, *, seed: int) -> dict[str, Judgments]:
     """Plan the pair in `out`, judge it offline, and read every judge that has a series there."""
-    texts = {one.name: one.texts for one in pair}
+    texts = {side.name: side.texts for side in pair}
     return judge_texts(texts, out, seed=seed, profile=PROFILE, prompts=pair[0].questions)
 
 
-def told_by(
+def judge_scores(
     pair: tuple[Answers, Answers], judge: str, judgments: Judgments, *, seed: int
 ) -> dict[str, Any]:
-    """Everything that is said of one judge and one task."""
+    """The scores of one judge on one task."""
     from strop.groupeval import conditional, label
 
-    labels = {(one.name, index): passed for one in pair for index, passed in enumerate(one.passed)}
-    told = conditional(label(judgments, labels, (pair[0].name, pair[1].name)), seed=seed)
-    return {"judge": judge, "task": pair[0].task, "conditions": len(pair[0].items), **told}
+    labels = {
+        (side.name, index): passed for side in pair for index, passed in enumerate(side.passed)
+    }
+    scores = conditional(label(judgments, labels, (pair[0].name, pair[1].name)), seed=seed)
+    return {"judge": judge, "task": pair[0].task, "conditions": len(pair[0].items), **scores}
 
 
-# ---------------------------------------------------------------- what is told
+# ---------------------------------------------------------------- tables
 
 COLUMNS = (
     Column("judge"),
@@ -301,45 +310,45 @@ PAIR_COLUMNS = (
 )
 
 
-def _row(told: Mapping[str, Any]) -> dict[str, Any]:
+def _row(scores: Mapping[str, Any]) -> dict[str, Any]:
     return {
-        "judge": told["judge"],
-        "task": told["task"],
-        "judged": told["n_prompts"],
-        "conditions": told["conditions"],
-        "models": told["generators"],
-        "success": told["success"],
-        "cgeq": [value_of(one) for one in told["cgeq"]],
-        "difference": told["cgeq_difference"],
-        "auroc": told["auroc"],
-        "lead": told["discordant"],
-        "discordant": told["n_discordant"],
+        "judge": scores["judge"],
+        "task": scores["task"],
+        "judged": scores["n_prompts"],
+        "conditions": scores["conditions"],
+        "models": scores["generators"],
+        "success": scores["success"],
+        "cgeq": [value_of(value) for value in scores["cgeq"]],
+        "difference": scores["cgeq_difference"],
+        "auroc": scores["auroc"],
+        "lead": scores["discordant"],
+        "discordant": scores["n_discordant"],
     }
 
 
-def _by_model(told: Mapping[str, Any]) -> list[dict[str, Any]]:
-    values = (told[name] for name in ("generators", "success", "cgeq", "auroc_by_generator"))
+def _by_model(scores: Mapping[str, Any]) -> list[dict[str, Any]]:
+    values = (scores[name] for name in ("generators", "success", "cgeq", "auroc_by_generator"))
     names = ("judge", "task", "model", "success", "cgeq", "auroc")
     return [
-        dict(zip(names, (told["judge"], told["task"], *one), strict=True))
-        for one in zip(*values, strict=True)
+        dict(zip(names, (scores["judge"], scores["task"], *row), strict=True))
+        for row in zip(*values, strict=True)
     ]
 
 
-def _pairs(told: Mapping[str, Any]) -> dict[str, Any]:
-    who = {name: told[name] for name in ("judge", "task")}
-    return {**who, **told["n_pairs"], **told["n_preferred"], "preferred": told["preferred"]}
+def _pairs(scores: Mapping[str, Any]) -> dict[str, Any]:
+    who = {name: scores[name] for name in ("judge", "task")}
+    return {**who, **scores["n_pairs"], **scores["n_preferred"], "preferred": scores["preferred"]}
 
 
 def _paper_rows() -> list[dict[str, Any]]:
     """The paper's table, in the same shape."""
-    found = paper.table("conditional")
-    rows = list(map(paper.with_interval, found.records()))
+    table = paper.table("conditional")
+    rows = list(map(paper.with_interval, table.records()))
     for name in ("auroc", "pass_minus_fail"):
         rows = [paper.with_interval(row, name, f"{name}_") for row in rows]
     return [
         {
-            "judge": f"{found.settings['judge']} (paper)",
+            "judge": f"{table.settings['judge']} (paper)",
             "task": row["task"],
             "judged": row["conditions"],
             "conditions": row["conditions"],
@@ -356,46 +365,48 @@ def _paper_rows() -> list[dict[str, Any]]:
 
 
 def _run(ask: Ask) -> Result:
-    pairs, told, notes = _pairs_of(ask), [], []
+    pairs, scored, notes = _pairs_of(ask), [], []
     for task, pair in pairs.items():
         for judge, judgments in judged(pair, ask.out / JUDGED / task, seed=ask["seed"]).items():
             if len(judgments.cells) < 2:
                 notes.append(f"{judge} has no verdict on {task} yet: strop groupeval judge")
                 continue
-            one = told_by(pair, judge, judgments, seed=ask["seed"])
-            told.append(one)
-            if one["n_prompts"] < one["conditions"]:
+            scores = judge_scores(pair, judge, judgments, seed=ask["seed"])
+            scored.append(scores)
+            if scores["n_prompts"] < scores["conditions"]:
                 notes.append(
-                    f"{judge} has judged {one['n_prompts']} of {one['conditions']} conditions of "
-                    f"{task}: its numbers are about those"
+                    f"{judge} has judged {scores['n_prompts']} of {scores['conditions']} "
+                    f"conditions of {task}: its numbers cover only those"
                 )
-        notes += [note for one in pair for note in one.notes]
-    first, second = (one.name for one in next(iter(pairs.values())))
-    table = Table(f"A: {first}; B: {second}", COLUMNS, [_row(one) for one in told])
+        notes += [note for side in pair for note in side.notes]
+    first, second = (side.name for side in next(iter(pairs.values())))
+    table = Table(f"A: {first}; B: {second}", COLUMNS, [_row(scores) for scores in scored])
     more = {
         "models": Table(
-            "Each model by itself", MODEL_COLUMNS, [row for one in told for row in _by_model(one)]
+            "Each model by itself",
+            MODEL_COLUMNS,
+            [row for scores in scored for row in _by_model(scores)],
         ),
         "pairs": Table(
-            "Who passed, and whom the judge prefers", PAIR_COLUMNS, list(map(_pairs, told))
+            "Who passed, and whom the judge prefers", PAIR_COLUMNS, list(map(_pairs, scored))
         ),
         "paper": Table(
             "The paper: A LLaDA-8B-Instruct, B Dream-v0-Base-7B", COLUMNS, _paper_rows()
         ),
     }
     notes += [INTERVALS, RUBRIC, OFFLINE, *((SMALL,) if ask.smoke else ())]
-    facts = {"models": [first, second], "tasks": list(pairs), "judged": told}
+    facts = {"models": [first, second], "tasks": list(pairs), "judged": scored}
     return Result(ask.said(), table, more, facts, tuple(dict.fromkeys(notes)))
 
 
 def _next(ask: Ask) -> str:
     """Judge the first task's answers."""
-    plan = min(one for one in (ask.out / JUDGED).iterdir() if one.is_dir())
+    plan = min(folder for folder in (ask.out / JUDGED).iterdir() if folder.is_dir())
     return f"strop groupeval judge {quoted(plan)} --base-url URL --model NAME"
 
 
 def _check(ask: Ask) -> None:
-    """Runs are read before anything is written: what does not fit is told at once."""
+    """Read the runs before anything is written, so that errors come at once."""
     from strop.tasks import TASKS
 
     sides = sides_of_runs(ask.sources, ask["filter"])
@@ -415,7 +426,7 @@ def _check(ask: Ask) -> None:
 
 
 def _beside(result: Result, *_: Any) -> Table:
-    """Counts of the check stand in one row; what a judge said stands in a row of that judge."""
+    """Counts of the check share a row; what a judge measured has a row of that judge."""
     rows: dict[tuple[str, str, str], dict[str, Any]] = {}
 
     def tell(side: str, task: str, judge: str, values: Mapping[str, Any]) -> None:
@@ -426,24 +437,25 @@ def _beside(result: Result, *_: Any) -> Table:
 
     printed, judged = paper.table(NAME), result.facts["judged"]
     for row in printed.records():
-        tell("paper", row["task"], "none", _counted(row, "llada", "dream"))
-    for one in judged:
-        tell("measured", one["task"], "none", _counted(one["n_pairs"], "first", "second"))
+        tell("paper", row["task"], "none", _check_counts(row, "llada", "dream"))
+    for scores in judged:
+        counts = _check_counts(scores["n_pairs"], "first", "second")
+        tell("measured", scores["task"], "none", counts)
     least = f"above {printed.claims['auroc_of_each_model_above']}"
     for row in _paper_rows():
-        said = {**_quality(row), "AUROC, A": least, "AUROC, B": least}
-        tell("paper", row["task"], row["judge"], said)
+        numbers = {**_quality(row), "AUROC, A": least, "AUROC, B": least}
+        tell("paper", row["task"], row["judge"], numbers)
     for row in result.table.rows:
         tell("measured", row["task"], row["judge"], _quality(row))
-    for one in judged:
-        each = zip(("AUROC, A", "AUROC, B"), one["auroc_by_generator"], strict=True)
-        tell("measured", one["task"], one["judge"], dict(each))
+    for scores in judged:
+        each = zip(("AUROC, A", "AUROC, B"), scores["auroc_by_generator"], strict=True)
+        tell("measured", scores["task"], scores["judge"], dict(each))
     keys = (Column("task"), Column("what"), Column("judge"))
-    unit = "A: LLaDA, B: Dream, or what stands in their place"
+    unit = "A: LLaDA, B: Dream, or the models used instead"
     return paper.beside(unit, keys, list(rows.values()))
 
 
-def _counted(row: Mapping[str, Any], a: str, b: str) -> dict[str, int]:
+def _check_counts(row: Mapping[str, Any], a: str, b: str) -> dict[str, int]:
     return {
         "right, A": row["both"] + row[f"only_{a}"],
         "right, B": row["both"] + row[f"only_{b}"],
@@ -479,7 +491,7 @@ STUDY = Study(
     parameters=(
         Parameter(
             "task",
-            "Which the checkpoints answer.",
+            "The tasks that the checkpoints answer.",
             kind="words",
             smoke=("sums",),
             shown="gsm8k,humaneval",

@@ -75,28 +75,28 @@ def _run(ask: Ask) -> Result:
     # Every cell loads the model in a process of its own: on a GPU there may be no room for two.
     home = str(device) if device.type == "cpu" else WORKERS
     model = load_model(source, device=home, dtype=ask["dtype"])
-    wanted = {
+    settings = {
         "batch": ask["batch_size"],
         "batches": ask["batches"],
         "warmup": ask["warmup"],
         "seed": ask["seed"],
         "length": usable_length(model, ask["length"]),
     }
-    specs, told = _specs(ask, model.spec.family, budgets(model, ask["steps"]), wanted["length"])
+    specs, notes = _specs(ask, model.spec.family, budgets(model, ask["steps"]), settings["length"])
     specs, more = with_noise(specs, device.type)
-    told = (*told, *more)
-    _note_plan(model, [spec for _, spec in specs], wanted)
-    session, weights, place = new_session(model, device), model.spec, str(device)
+    notes = (*notes, *more)
+    _note_plan(model, [spec for _, spec in specs], settings)
+    session, weights, device_name = new_session(model, device), model.spec, str(device)
     del model
-    where = f"{session['device_name']}, {place}"
-    where += f", {session['threads']} threads" if place == "cpu" else ""
+    where = f"{session['device_name']}, {device_name}"
+    where += f", {session['threads']} threads" if device_name == "cpu" else ""
     rows = []
     for setting, spec in specs:
-        cell = CostCell(checkpoint=weights, sampler=spec, device=where, **wanted)
-        rows.append(_row(ask, setting, cell, place))
+        cell = CostCell(checkpoint=weights, sampler=spec, device=where, **settings)
+        rows.append(_row(ask, setting, cell, device_name))
     failed = sum(row["failure"] is not None for row in rows)
     compared = compare(rows)
-    title = f"{where}; batch {wanted['batch']}, {wanted['batches']} measured batches, length "
+    title = f"{where}; batch {settings['batch']}, {settings['batches']} measured batches, length "
     facts = {
         "checkpoint": {"source": source, "spec": weights.model_dump(mode="json")},
         "device": where,
@@ -104,30 +104,30 @@ def _run(ask: Ask) -> Result:
         "comparisons": compared,
     }
     return Result(
-        ask.said(**wanted, implementations=list(ask["implementation"])),
-        Table(f"{title}{wanted['length']}; per sequence", COLUMNS, rows),
+        ask.said(**settings, implementations=list(ask["implementation"])),
+        Table(f"{title}{settings['length']}; per sequence", COLUMNS, rows),
         {"comparisons": Table("Against each other", COMPARED, compared)} if compared else {},
         facts,
-        told,
+        notes,
         f"{failed} cells could not be measured" if failed else None,
     )
 
 
-def _note_plan(model: Model, specs: Sequence[SamplerSpec], wanted: Mapping[str, Any]) -> None:
+def _note_plan(model: Model, specs: Sequence[SamplerSpec], settings: Mapping[str, Any]) -> None:
     """In a dry run, note what each implementation would draw: a call of theirs costs other time."""
     from strop.draw import Planned
     from strop.draw.worker import CellDraw
     from strop.engine.plan import all_parts, stop_if_planning
 
-    n = wanted["batch"] * (wanted["warmup"] + wanted["batches"])
-    size, length = wanted["batch"], wanted["length"]
+    n = settings["batch"] * (settings["warmup"] + settings["batches"])
+    size, length = settings["batch"], settings["length"]
     with all_parts() as part:
         for form in dict.fromkeys(spec.implementation for spec in specs):
-            mine = [spec for spec in specs if spec.implementation == form]
-            made = [GeneratorSpec.of(model.spec, spec, length) for spec in mine]
-            cells = [CellSpec.of(one, wanted["seed"], n=n, batch_size=size) for one in made]
+            of_form = [spec for spec in specs if spec.implementation == form]
+            generators = [GeneratorSpec.of(model.spec, spec, length) for spec in of_form]
+            cells = [CellSpec.of(g, settings["seed"], n=n, batch_size=size) for g in generators]
             with part():
-                stop_if_planning(Planned(model, None, [CellDraw(one, n, size) for one in cells]))
+                stop_if_planning(Planned(model, None, [CellDraw(cell, n, size) for cell in cells]))
 
 
 def _specs(
@@ -135,42 +135,42 @@ def _specs(
 ) -> tuple[list[tuple[str, SamplerSpec]], tuple[str, ...]]:
     """Every budget, implementation and setting; a form that a sampler lacks is left out."""
     name = ask["sampler"] or default_sampler(family)
-    chosen, told = chosen_points(ask, family, SETTINGS)
-    forms = [one for one in ask["implementation"] if one == "dense" or SAMPLERS[name].fast]
+    chosen, notes = chosen_points(ask, family, SETTINGS)
+    forms = [form for form in ask["implementation"] if form == "dense" or SAMPLERS[name].fast]
     if SAMPLERS[name].causal:  # its only form
         forms = ["fast"]
-    lacking = [f"{one} left out: {name} has no such form" for one in ask["implementation"]]
-    told = (*told, *(words for words in lacking if words.split()[0] not in forms))
-    whole = {"steps": length} if SAMPLERS[name].causal else {}
+    lacking = [f"{form} left out: {name} has no such form" for form in ask["implementation"]]
+    notes = (*notes, *(words for words in lacking if words.split()[0] not in forms))
+    fixed = {"steps": length} if SAMPLERS[name].causal else {}
     specs = [
-        (setting, point.at(m or length).model_copy(update={"implementation": form, **whole}))
+        (setting, point.at(m or length).model_copy(update={"implementation": form, **fixed}))
         for m in counts
         for form in forms
         for setting, point in chosen.items()
     ]
-    return specs, told
+    return specs, notes
 
 
 def with_noise(
-    specs: Sequence[tuple[str, SamplerSpec]], place: str
+    specs: Sequence[tuple[str, SamplerSpec]], device: str
 ) -> tuple[list[tuple[str, SamplerSpec]], tuple[str, ...]]:
-    """Dense draws on the device that the network is on, as the public code's do; and a word on it.
+    """Dense draws on the device that the network is on, as the public code does; and a note on it.
 
-    A copy of a CPU's numbers at every step would be the cost of a comparison, not of the algorithm.
+    Copying numbers from the CPU at every step would not be a cost of the algorithm.
     """
-    if place == "cpu" or all(spec.implementation != "dense" for _, spec in specs):
+    if device == "cpu" or all(spec.implementation != "dense" for _, spec in specs):
         return list(specs), ()
-    there = [
+    on_device = [
         (name, s.model_copy(update={"noise": "device"}) if s.implementation == "dense" else s)
         for name, s in specs
     ]
-    return there, (
-        f"dense draws its random numbers on {place} (noise: device), as public codes do",
+    return on_device, (
+        f"dense draws its random numbers on {device} (noise: device), as public codes do",
     )
 
 
-def _row(ask: Ask, setting: str, cell: CostCell, place: str) -> dict[str, Any]:
-    """One line; what does not fit is a finding too, and the other cells are still worth it."""
+def _row(ask: Ask, setting: str, cell: CostCell, device: str) -> dict[str, Any]:
+    """One line; a cell that does not fit is a finding too, and the others are still measured."""
     spec = cell.sampler
     row = {
         "implementation": spec.implementation,
@@ -181,7 +181,7 @@ def _row(ask: Ask, setting: str, cell: CostCell, place: str) -> dict[str, Any]:
     }
     label = f"M = {spec.steps}, {spec.implementation}, {setting}"
     try:
-        cost = _measured(ask, cell, place)
+        cost = _measure_cell(ask, cell, device)
     except StropError as error:
         ask.note(f"{label}: {error}")
         return {**row, **_numbers(None, cell.batch), "failure": error.got}
@@ -190,7 +190,7 @@ def _row(ask: Ask, setting: str, cell: CostCell, place: str) -> dict[str, Any]:
     return {**row, "failure": None}
 
 
-def _measured(ask: Ask, cell: CostCell, place: str) -> Cost:
+def _measure_cell(ask: Ask, cell: CostCell, device: str) -> Cost:
     """From disk if it is there, else in a process of its own: one line per measured batch."""
     import pyarrow as pa
 
@@ -201,7 +201,7 @@ def _measured(ask: Ask, cell: CostCell, place: str) -> Cost:
     if table is None:
         settings = {k: getattr(cell, k) for k in ("batch", "batches", "warmup", "seed", "length")}
         cost = metric.measure_apart(
-            ask.sources[0], cell.sampler, device=place, dtype=ask["dtype"], **settings
+            ask.sources[0], cell.sampler, device=device, dtype=ask["dtype"], **settings
         )
         n = len(cost.seconds)
         table = pa.table(
@@ -250,13 +250,15 @@ def compare(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
             if other == (updates, name, setting) or other not in done:
                 continue
             against = done[other]
-            known = row["peak_gib"] is not None and against["peak_gib"]
+            saved = None
+            if row["peak_gib"] is not None and against["peak_gib"]:
+                saved = 1 - row["peak_gib"] / against["peak_gib"]
             out.append(
                 {
                     "updates": updates,
                     "what": f"{name} {setting}",
                     "against": f"{other[1]} {other[2]}",
-                    "memory_saved": 1 - row["peak_gib"] / against["peak_gib"] if known else None,
+                    "memory_saved": saved,
                     "throughput": against["seconds"].value / row["seconds"].value,
                     "calls": row["calls"] / against["calls"],
                 }
@@ -272,30 +274,30 @@ PANELS = (
 
 
 def _draw(result: Result) -> Figure:
-    """Colour: the setting; line: dense or fast. What was not measured is not there."""
+    """Colour: the setting; line: dense or fast. Panels without a measurement are left out."""
     from strop.figures import IMPLEMENTATIONS as LOOKS
     from strop.figures import PALETTE, grouped, legend_below, log_y, panels, steps_axis
 
     rows = [row for row in result.table.rows if row["failure"] is None]
-    shown = [panel for panel in PANELS if any(row[panel[0]] is not None for row in rows)]
+    measured = [panel for panel in PANELS if any(row[panel[0]] is not None for row in rows)]
     settings = list(dict.fromkeys(row["setting"] for row in rows))
     colours = dict(zip(settings, PALETTE * len(settings), strict=False))
-    figure, axes = panels(max(len(shown), 1), 1.9 * max(len(shown), 1) + 0.5)
-    for (field, title), one in zip(shown, axes, strict=False):
+    figure, axes = panels(max(len(measured), 1), 1.9 * max(len(measured), 1) + 0.5)
+    for (field, title), axis in zip(measured, axes, strict=False):
         lines = grouped((r for r in rows if r[field] is not None), "implementation", "setting")
         for name, setting in product(LOOKS, settings):
-            mine = lines.get((name, setting))
-            if mine:
+            line = lines.get((name, setting))
+            if line:
                 look: dict[str, Any] = {"color": colours[setting], "ls": LOOKS[name], "ms": 2.5}
-                levels = sorted((row["updates"], value_of(row[field])) for row in mine)
+                levels = sorted((row["updates"], value_of(row[field])) for row in line)
                 x, y = zip(*levels, strict=True)
-                one.plot(x, y, lw=1.2, marker="o", label=f"{name}, {setting}", **look)
-        one.set(ylabel=title)
-        log_y(one)
-        steps_axis(one, [row["updates"] for row in rows])
-    if shown:
+                axis.plot(x, y, lw=1.2, marker="o", label=f"{name}, {setting}", **look)
+        axis.set(ylabel=title)
+        log_y(axis)
+        steps_axis(axis, [row["updates"] for row in rows])
+    if measured:
         legend_below(figure, axes[0])
-        axes[len(shown) - 1].set_xlabel("configured updates M")
+        axes[len(measured) - 1].set_xlabel("configured updates M")
     return figure
 
 
@@ -305,15 +307,15 @@ def _beside(result: Result, *_: Any) -> Table:
     for row in result.table.rows:
         # The paper's figure is of the public algorithm, which is the dense one.
         dense = row["implementation"] == "dense"
-        said = printed.get((row["setting"], row["updates"]), {}) if dense else {}
+        paper_row = printed.get((row["setting"], row["updates"]), {}) if dense else {}
         rows.append(
             {
                 "setting": row["setting"],
                 "steps": row["updates"],
                 "implementation": row["implementation"],
-                "paper": said.get("seconds"),
+                "paper": paper_row.get("seconds"),
                 "measured": row["seconds"],
-                "paper_peak": said.get("peak_memory"),
+                "paper_peak": paper_row.get("peak_memory"),
                 "peak": row["peak_gib"],
             }
         )

@@ -1,14 +1,13 @@
-"""MDLM among its successors: every family by its own sampler, under one protocol.
+"""MDLM among its successors, and the paper's first figure.
 
-Seven rows by the number of updates, and a causal model as the reference that has no such number.
-Updates are not network calls, so rows are not matched in compute; each family ends by its own
-convention, which the result names.
+`cross-model` samples every family by its own sampler under one protocol: seven rows by the number
+of updates, and a causal model as the reference without such a number. Updates are not network
+calls, so rows are not matched in compute. Each family ends by its own convention, which the result
+names.
 
-The paper's first figure: three findings, three panels, one command.
-
-(a) The sharpened baseline among its successors. (b) Judged quality and diversity of the same pools
-against their token entropy. (c) The loss that sharpening worsens against the samples it improves.
-Each panel is a study of its own, in a directory inside this one's.
+`overview` draws the figure's three panels, each a study in a directory inside this one's: (a) the
+sharpened baseline among its successors; (b) judged quality and diversity of the same pools against
+their token entropy; (c) the loss that sharpening worsens against the samples that it improves.
 """
 
 from __future__ import annotations
@@ -58,33 +57,33 @@ def _check(ask: Ask) -> None:
 
 
 def _run(ask: Ask) -> Result:
-    own = ask.smoke and not ask.sources
-    sources = families.smoke_sources(ask.out) if own else families.named_sources(ask.sources)
-    rows, found = [], []
+    smoke = ask.smoke and not ask.sources
+    sources = families.smoke_sources(ask.out) if smoke else families.named_sources(ask.sources)
+    rows, measured = [], []
     for name, source in sources.items():
         model = load(ask, source)
-        settings = {str(i): one for i, one in enumerate(families.MODELS[name].settings)}
+        settings = {str(i): setting for i, setting in enumerate(families.MODELS[name].settings)}
         points, _ = named_points(model.spec.family, None, settings)
         budgets = (0,) if families.MODELS[name].reference else sorted(ask["steps"])
         cells = [(m, point) for point in points.values() for m in budgets]
         scored = measure_cells(ask, source, cells, ask.out / families.run_folder(name), model=model)
-        found += scored
-        rows += [_row(name, one) for one in scored]
-    guards = dict.fromkeys((one.guard.threshold, one.guard.source) for one in found)
-    told = [dict(zip(("threshold", "source"), one, strict=True)) for one in guards]
-    facts = {"guards": told, "protocol": list(families.PROTOCOL)}
+        measured += scored
+        rows += [_row(name, cell) for cell in scored]
+    guards = dict.fromkeys((cell.guard.threshold, cell.guard.source) for cell in measured)
+    guard_rows = [dict(zip(("threshold", "source"), guard, strict=True)) for guard in guards]
+    facts = {"guards": guard_rows, "protocol": list(families.PROTOCOL)}
     beside = ("entropy", "paper", "paper_entropy")
     spread = Pivot(("model", "point", "finish"), ("steps",), "perplexity", beside)
     title = "Measured perplexity [entropy, paper's, paper's entropy]; M is updates, not calls"
     small = (SMOKE_NOTE, SMALL_NOTE) if ask.smoke else ()
-    notes = (*guard_notes(found), *families.PROTOCOL, *small)
-    said = {**ask.said(), "checkpoints": dict(sources)}
-    return Result(said, Table(title, COLUMNS, rows, spread), facts=facts, notes=notes)
+    notes = (*guard_notes(measured), *families.PROTOCOL, *small)
+    values = {**ask.said(), "checkpoints": dict(sources)}
+    return Result(values, Table(title, COLUMNS, rows, spread), facts=facts, notes=notes)
 
 
-def _row(name: str, one: Measured) -> dict[str, Any]:
-    generator = one.spec.generator
-    sampler, row = generator.sampler, one.row()
+def _row(name: str, cell: Measured) -> dict[str, Any]:
+    generator = cell.spec.generator
+    sampler, row = generator.sampler, cell.row()
     where: dict[str, Any] = {"steps": None, "temperature": None, "precision": None}
     if not SAMPLERS[sampler.name].causal:
         where = {key: row[key] for key in where}
@@ -96,7 +95,7 @@ def _row(name: str, one: Measured) -> dict[str, Any]:
         "sampler": sampler.name,
         "finish": sampler.finish,
         "length": generator.length,
-        "network_calls": one.calls,
+        "network_calls": cell.calls,
         "paper": printed.get("perplexity"),
         "paper_entropy": printed.get("entropy"),
     }
@@ -108,24 +107,24 @@ def lines_on(
     """Perplexity, and entropy if there is a place for it, against steps: a line per model."""
     from strop.figures import bars, grouped
 
-    first = {one.family: name for name, one in reversed(families.MODELS.items())}
-    for (name, _), mine in grouped(rows, "model", "point").items():
-        sharp = mine[0]["temperature"] != 1
+    first = {contender.family: name for name, contender in reversed(families.MODELS.items())}
+    for (name, _), points in grouped(rows, "model", "point").items():
+        sharp = points[0]["temperature"] != 1
         family = families.MODELS[name].family
         look: dict[str, Any] = {"color": FAMILIES[family].colour, "ls": "--" if sharp else "-"}
         look |= {"lw": 1.1, "alpha": 1 if first[family] == name else 0.5}  # pale: its second one
         label = name + (", sharpened" if sharp else "")
-        if mine[0]["steps"] is None:
-            for one, column in ((perplexity, "perplexity"), (entropy, "entropy")):
-                level = value_of(mine[0][column])
-                if one is not None and level is not None:
-                    one.axhline(level, **{**look, "ls": ":", "label": label.partition(",")[0]})
+        if points[0]["steps"] is None:
+            for panel, column in ((perplexity, "perplexity"), (entropy, "entropy")):
+                level = value_of(points[0][column])
+                if panel is not None and level is not None:
+                    panel.axhline(level, **{**look, "ls": ":", "label": label.partition(",")[0]})
             continue
-        x = [p["steps"] for p in mine]
+        x = [p["steps"] for p in points]
         look |= {"marker": "o", "ms": 3}
-        bars(perplexity, x, [p["perplexity"] for p in mine], capsize=2, label=label, **look)
-        if entropy is not None and all(p["entropy"] is not None for p in mine):
-            entropy.plot(x, [p["entropy"] for p in mine], **look)
+        bars(perplexity, x, [p["perplexity"] for p in points], capsize=2, label=label, **look)
+        if entropy is not None and all(p["entropy"] is not None for p in points):
+            entropy.plot(x, [p["entropy"] for p in points], **look)
 
 
 def _draw(result: Result) -> Figure:
@@ -144,8 +143,8 @@ def _draw(result: Result) -> Figure:
             look: dict[str, Any] = {"xycoords": ("axes fraction", "data"), "fontsize": 6.5}
             axes[1].annotate("guard", where, va="bottom", **look)
     budgets = {r["steps"] for r in rows if r["steps"] is not None}
-    for one in axes if budgets else ():
-        steps_axis(one, budgets)
+    for panel in axes if budgets else ():
+        steps_axis(panel, budgets)
     legend_below(figure, axes[0], fontsize=6, handlelength=3)
     return figure
 
@@ -196,17 +195,17 @@ def _asks(ask: Ask) -> dict[str, Ask]:
     if not ask.smoke:
         judged |= {"evaluator": "gpt2", "steps": (16, 64, 256, 1024)}
     scored = ask.given("evaluator")
-    asked = {
+    studies = {
         "posterior": ([source], {**shared, "held_out": ask["held_out"]}),
         "cross-model": (ask.sources, shared | scored),
         "groupeval": ([source], judged | shared | scored),
     }
     rule = {key: ask.values[key] for key in ("guard_rule",) if key in ask.values}
-    found = {
-        name: study.find(name).ask(ask.out / name, sources, **given)
-        for name, (sources, given) in asked.items()
+    asks = {
+        name: study.find(name).ask(ask.out / name, sources, **settings)
+        for name, (sources, settings) in studies.items()
     }
-    return {name: replace(one, values={**one.values, **rule}) for name, one in found.items()}
+    return {name: replace(panel, values={**panel.values, **rule}) for name, panel in asks.items()}
 
 
 def _check_panels(ask: Ask) -> None:
@@ -218,7 +217,7 @@ def _overview(ask: Ask) -> Result:
 
     asks = _asks(ask)
     check_evaluator_name(ask["evaluator"])
-    loss, among, judged = (study.carry_out(one) for one in asks.values())
+    loss, among, judged = (study.carry_out(panel) for panel in asks.values())
     [source] = asks["posterior"].sources
     cells = [
         (m, OperatingPoint.of(SamplerSpec(temperature=tau)))
@@ -252,11 +251,11 @@ def _three_findings(result: Result) -> Figure:
 def _judged_on(axes: Axes, rows: Sequence[Mapping[str, Any]]) -> None:
     """From standard (open) to sharpened (filled): scores upwards, token entropy across.
 
-    Of one judge, since judges are no one scale: a language model if there is one.
+    Of one judge, since judges have different scales: a language model if there is one.
     """
     from strop.figures import BLUE, GREEN
 
-    judges = sorted({row.get("judge", "") for row in rows}, key=lambda one: "offline" in one)
+    judges = sorted({row.get("judge", "") for row in rows}, key=lambda judge: "offline" in judge)
     rows = [row for row in rows if row.get("judge", "") == judges[0]]
     for name, label, colour in (("geq", "GEQ", BLUE), ("ged", "GED", GREEN)):
         for row in rows:
@@ -264,7 +263,7 @@ def _judged_on(axes: Axes, rows: Sequence[Mapping[str, Any]]) -> None:
                 (value_of(row[f"entropy_{s}"]), row[f"{name}_{s}"])
                 for s in groupeval_study.SETTINGS
             ]
-            if any(None in one for one in pair):
+            if any(None in position for position in pair):
                 continue
             (x0, y0), (x1, y1) = cast(list[tuple[float, float]], pair)
             axes.annotate("", (x1, y1), (x0, y0), arrowprops={"arrowstyle": "->", "color": colour})
@@ -284,11 +283,11 @@ def _ranges(result: Result, *_: Any) -> Table:
     printed = paper.table("overview").by("what")
     rows = []
     for what, column in ((LOSS, "masked"), (RATIO, "ratio")):
-        found: list[Interval] = [row[column] for row in result.table.rows]
+        intervals: list[Interval] = [row[column] for row in result.table.rows]
         for end, pick in (("low", min), ("high", max)):
-            measured = pick(found, key=lambda one: one.value)
-            said = printed[what,][end]
-            rows.append({"what": what, "end": end, "paper": said, "measured": measured})
+            measured = pick(intervals, key=lambda interval: interval.value)
+            published = printed[what,][end]
+            rows.append({"what": what, "end": end, "paper": published, "measured": measured})
     return paper.beside("ranges over the cells of panel c", (Column("what"), Column("end")), rows)
 
 

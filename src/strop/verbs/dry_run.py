@@ -1,9 +1,8 @@
 """`dry_run`: what a verb would draw, and how long that would take here. Nothing is kept.
 
-The verb runs in an empty folder that is removed. Its draws are noted instead of made, and it stops
-there as a shard stops that leaves the rest to others: verbs whose draws do not depend on each other
-come to all of them, a search comes to its first round. What is measured in blocks (losses, caches)
-is counted and tried block by block instead.
+The verb runs in an empty folder that is removed afterwards. Its draws are recorded instead of made.
+A verb whose draws do not depend on each other is counted in full; a search stops after its first
+round. What is measured in blocks (losses, caches) is counted and timed block by block.
 """
 
 from __future__ import annotations
@@ -52,21 +51,21 @@ def dry_run(ask: Ask) -> Result:
     from strop.engine.workers import PlannedBlocks
 
     if ask.values.get("out", ask.out) is not None:  # a study's is no parameter
-        _refuse_strangers(ask)
-    planned = _planned(ask)
-    blocks = [one for one in planned if isinstance(one, PlannedBlocks)]
+        _check_directory(ask)
+    planned = _planned_draws(ask)
+    blocks = [part for part in planned if isinstance(part, PlannedBlocks)]
     if blocks:
         return _in_blocks(ask, blocks)
     if not planned:
         raise UserError(
-            "Nothing would be drawn: what was asked for reads outputs that are there.",
+            "Nothing would be drawn: the command reads outputs that exist already.",
             where="`dry_run`",
             fix="leave `dry_run` out",
         )
-    if all(one.denoiser.spec.family == "served" for one in planned):
+    if all(draw.denoiser.spec.family == "served" for draw in planned):
         return _requests(ask, planned)
-    running = {one.denoiser: one.running() for one in planned}
-    planned = [replace(one, denoiser=running[one.denoiser]) for one in planned]
+    running = {draw.denoiser: draw.running() for draw in planned}
+    planned = [replace(draw, denoiser=running[draw.denoiser]) for draw in planned]
     rows, paces = [], {}
     for draw in planned:
         key = id(draw.denoiser), draw.cells[0].cell.generator.sampler.implementation
@@ -93,14 +92,14 @@ def dry_run(ask: Ask) -> Result:
         )
         facts["most"] = most
     counted = {draw.denoiser.source for draw in planned}
-    rest = [source for source in ask.sources if source not in counted]
+    uncounted = [source for source in ask.sources if source not in counted]
     notes = (
         *(() if ask.verb.later is None else (ask.verb.later(ask),)),
-        *((f"not counted: {', '.join(rest)}, which comes afterwards",) if rest else ()),
+        *((f"not counted: {', '.join(uncounted)}, which comes afterwards",) if uncounted else ()),
         f"time: from a trial of about {SECONDS:.0f} s on {device}; loading and scoring come on top",
     )
     mixed = len({row["implementation"] for row in rows}) > 1
-    columns = [one for one in COLUMNS if mixed or one.name != "implementation"]
+    columns = [column for column in COLUMNS if mixed or column.name != "implementation"]
     table = Table("What would be drawn", tuple(columns), rows)
     return Result(ask.mark(), table, {}, {"answer": [answer], **facts}, notes)
 
@@ -110,17 +109,17 @@ def _requests(ask: Ask, planned: list[Planned]) -> Result:
     rows = [row for draw in planned for row in _rows(draw, 0.0)]
     facts = {name: sum(row[name] for row in rows) for name in ("cells", "outputs", "calls")}
     answer = (
-        f"Drawing makes {facts['outputs']:,} requests for {facts['cells']:,} cells; how long that "
-        "takes only the server knows. Nothing was asked yet."
+        f"Drawing makes {facts['outputs']:,} requests for {facts['cells']:,} cells; only the "
+        "server knows how long they take. Nothing was requested yet."
     )
-    columns = [one for one in COLUMNS if one.name not in ("implementation", "time")]
+    columns = [column for column in COLUMNS if column.name not in ("implementation", "time")]
     notes = () if ask.verb.later is None else (ask.verb.later(ask),)
     table = Table("What would be drawn", tuple(columns), rows)
     return Result(ask.mark(), table, {}, {"answer": [answer], **facts}, notes)
 
 
-def _refuse_strangers(ask: Ask) -> None:
-    """Say now what the verb would say of its directory, before the time is spent."""
+def _check_directory(ask: Ask) -> None:
+    """Refuse an unsuitable directory now, as the verb itself would later."""
     from strop.store import Folder
 
     if ask.out.is_file():
@@ -136,15 +135,15 @@ def _refuse_strangers(ask: Ask) -> None:
 def _in_blocks(ask: Ask, planned: list[PlannedBlocks]) -> Result:
     """Cells, blocks and time of what is measured block by block."""
     rows, devices = [], set()
-    for one in planned:
-        worker = one.here()
+    for part in planned:
+        worker = part.here()
         source = worker.facts["checkpoint"]
         devices.add(worker.facts["device"])
-        for _ in worker.work(0, list(one.cells[0].blocks[0])[:1]):
+        for _ in worker.work(0, list(part.cells[0].blocks[0])[:1]):
             pass  # the first call is slower than those after it
-        for place, cell in enumerate(one.cells):
-            some = sum(map(len, cell.blocks))
-            seconds = some * block_pace(worker, place, cell, SECONDS / len(one.cells))
+        for number, cell in enumerate(part.cells):
+            sequences = sum(map(len, cell.blocks))
+            seconds = sequences * block_pace(worker, number, cell, SECONDS / len(part.cells))
             rows.append(
                 {
                     "checkpoint": source if source in ask.sources else Path(source).name,
@@ -168,12 +167,12 @@ def _in_blocks(ask: Ask, planned: list[PlannedBlocks]) -> Result:
     return Result(ask.mark(), table, {}, {"answer": [answer], **facts}, notes)
 
 
-def block_pace(worker: Worker, place: int, cell: Blocks, seconds: float) -> float:
+def block_pace(worker: Worker, number: int, cell: Blocks, seconds: float) -> float:
     """Seconds per sequence or output of a cell, from parts of its first block that grow."""
     first, size, began = list(cell.blocks[0]), 1, time.monotonic()
     while True:
         start = time.monotonic()
-        for _ in worker.work(place, first[:size]):
+        for _ in worker.work(number, first[:size]):
             pass
         took = time.monotonic() - start
         if size == len(first) or time.monotonic() - began + 2 * took > seconds:
@@ -181,7 +180,7 @@ def block_pace(worker: Worker, place: int, cell: Blocks, seconds: float) -> floa
         size = min(2 * size, len(first))
 
 
-def _planned(ask: Ask) -> list[Any]:
+def _planned_draws(ask: Ask) -> list[Any]:
     """The draws that do not depend on the results of others."""
     with TemporaryDirectory() as folder:
         out = Path(folder) / "run"
@@ -199,8 +198,8 @@ def _planned(ask: Ask) -> list[Any]:
 def _rows(draw: Planned, seconds: float) -> list[dict[str, Any]]:
     """One per number of steps."""
     rows: dict[int, dict[str, Any]] = {}
-    for one in draw.cells:
-        sampler, each = one.cell.generator.sampler, calls(one.cell)
+    for cell_draw in draw.cells:
+        sampler, each = cell_draw.cell.generator.sampler, calls(cell_draw.cell)
         row = rows.setdefault(
             sampler.steps,
             {
@@ -213,8 +212,8 @@ def _rows(draw: Planned, seconds: float) -> list[dict[str, Any]]:
             },
         )
         row["cells"] += 1
-        row["outputs"] += one.n
-        row["calls"] += one.n * each
+        row["outputs"] += cell_draw.n
+        row["calls"] += cell_draw.n * each
     for row in rows.values():
         row["calls_each"] = row["calls"] / row["outputs"]
         row["seconds"] = row["calls"] * seconds

@@ -1,12 +1,11 @@
-"""Checkpoints at tasks, as the studies let them answer: Fast-dLLM's modes, and who takes part.
+"""Checkpoints that answer tasks for the studies, and what a finished answer depends on.
 
-The runs lie in OUT/tasks and are what `strop task run` makes: `strop task score`, `strop show` and
-`strop study conditional` read them.
+The runs lie in OUT/tasks and are those of `strop task run`: `strop task score`, `strop show` and
+`strop study conditional` read them. Fast-dLLM's modes are protocols here.
 
-What "the same command" means for a finished answer: the same words, and the same fingerprints.
-
-Files count by what they hold, wherever they lie and whatever their times say; repositories of the
-hub by their commit; plug-ins by their versions; a task by its problems and rules.
+A finished answer stands for the same command: the same words and the same fingerprints. The
+fingerprint of a file is its content, of a repository of the hub its commit, of a plug-in its
+version, of a task its problems and rules.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ if TYPE_CHECKING:
     from strop.tasks import Results
 
 
-# ------------------------------------------------------------------------------------------- same
+# ----------------------------------------------------------------------------------- fingerprints
 
 
 def fingerprints(
@@ -48,17 +47,17 @@ def fingerprints(
     from strop.measure.metric import METRICS  # noqa: F401
     from strop.tasks import TASKS
 
-    found = {
+    facts = {
         "strop": __version__,
-        "files": [_of_place(str(one)) for one in places if one is not None],
+        "files": [_contents_of(str(name)) for name in places if name is not None],
         "plugins": versions(),
         "task": None if task is None else TASKS.find(task, where="`task`").fingerprint,
     }
-    return json.loads(json.dumps({**words, **found}, default=str))
+    return json.loads(json.dumps({**words, **facts}, default=str))
 
 
-def _of_place(name: str) -> Any:
-    """What a place holds; of a hub's repository its commit."""
+def _contents_of(name: str) -> Any:
+    """The content of a file or directory; of a repository of the hub its commit."""
     if name.startswith(assets.EMBEDDED):
         return contents(assets.embedded_path(name))
     path = Path(name).expanduser()
@@ -70,10 +69,10 @@ def _of_place(name: str) -> Any:
     from strop.checkpoints.hub import config_of
 
     try:
-        found = config_of(repo, revision or None)
-    except UserError:  # whoever loads it has the words
+        config = config_of(repo, revision or None)
+    except UserError:  # loading it gives the message
         return None
-    return None if found is None else found.parent.name
+    return None if config is None else config.parent.name
 
 
 # --------------------------------------------------------------------------------------- entrants
@@ -112,7 +111,7 @@ MODES = {
 
 @dataclass(frozen=True)
 class TaskResults:
-    """What one task's run holds, and whose it is."""
+    """The results of one task's run, and whose they are."""
 
     results: Results
     labels: Mapping[str, str]
@@ -129,13 +128,13 @@ def answer_tasks(
     # A run per task and protocol: responses of two are never in one curve.
     mode = "" if ask["protocol"] == BASELINE else f"-{ask['protocol']}"
     labels: dict[str, dict[str, str]] = {task: {} for task in tasks}
-    found: dict[str, Results] = {}
+    runs: dict[str, Results] = {}
     with all_parts() as part:
-        for place, source in enumerate(ask.sources):
+        for number, source in enumerate(ask.sources):
             model = load(ask, source)
             for task in tasks:
                 with part():
-                    found[task] = run_task(
+                    runs[task] = run_task(
                         task,
                         model,
                         ask.out / FOLDER / f"{task}{mode}",
@@ -144,17 +143,19 @@ def answer_tasks(
                         limit=ask["limit"],
                         batch_size=ask["batch_size"],
                         unsafe_run=ask["unsafe_run"],
-                        force=bool(ask["force"]) and place == 0,
+                        force=bool(ask["force"]) and number == 0,
                         progress=ask.progress,
                         note=ask.note,
                         engine=ask.engine,
                         **protocol(ask["protocol"], model, task),
                     )
-                    known = found[task].run.entrants
-                    label = next(one.label for one in known if one.checkpoint == model.spec)
+                    entrants = runs[task].run.entrants
+                    label = next(
+                        entrant.label for entrant in entrants if entrant.checkpoint == model.spec
+                    )
                     labels[task][label] = source
             del model
-    return {task: TaskResults(found[task], labels[task]) for task in tasks}
+    return {task: TaskResults(runs[task], labels[task]) for task in tasks}
 
 
 def _ready(ask: Ask, tasks: Sequence[str]) -> None:
@@ -174,12 +175,12 @@ def protocol(name: str, model: Model, task: str) -> dict[str, Any]:
     from strop.records.record import SAMPLERS
     from strop.tasks import TASKS
 
-    known = PROTOCOLS[name].get(model.spec.family)
-    if known is None:  # a server draws by its own rules
+    mode = PROTOCOLS[name].get(model.spec.family)
+    if mode is None:  # a server draws by its own rules
         return {} if model.spec.family == "served" else {"precision": "float32"}
     length = TASKS.find(task, where="`task`").length
     block = min(BLOCK, length)
-    settings = dict(known)
+    settings = dict(mode)
     sampler = settings.pop("sampler")
     if "block_length" in SAMPLERS[sampler].settings:
         settings["block_length"] = block
@@ -200,4 +201,4 @@ TASK_PARAMETERS = (
     *parameters.ANSWERED,
     *parameters.SERVER,
 )
-"""What whoever lets checkpoints answer tasks takes."""
+"""Parameters of studies that let checkpoints answer tasks."""

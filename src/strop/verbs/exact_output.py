@@ -57,7 +57,7 @@ JUDGED = "groupeval"
 
 
 @dataclass(frozen=True, order=True)
-class Place:
+class CellKey:
     """One cell of the study."""
 
     steps: int
@@ -69,8 +69,8 @@ class Place:
 
 
 if TYPE_CHECKING:
-    Pools = dict[Place, Cell]
-    Scores = dict[tuple[Place, str, SpanPolicy], dict[str, Statistic]]
+    Pools = dict[CellKey, Cell]
+    Scores = dict[tuple[CellKey, str, SpanPolicy], dict[str, Statistic]]
     """By cell, evaluator and policy: the aggregates and the share of bytes kept."""
     Quality = dict[str, dict[str, float]]
     """GEQ by judge and cell."""
@@ -100,7 +100,7 @@ def _pools(ask: Ask) -> Pools:
                     ask, model, [(m, named[setting]) for m, setting in names], where
                 )
                 for (m, setting), cell in zip(names, cells, strict=True):
-                    pools[Place(m, setting, generator)] = cell
+                    pools[CellKey(m, setting, generator)] = cell
     return pools
 
 
@@ -112,19 +112,19 @@ def saved_pools(study: Path, counts: Sequence[int]) -> Pools:
     for generator in NAMES:
         where = study / run_folder(generator)
         cells = [(cell, cell.spec.generator) for cell in Run.open(where).cells()]
-        found = {(of.sampler.steps, OperatingPoint.of(of.sampler)): cell for cell, of in cells}
+        drawn = {(of.sampler.steps, OperatingPoint.of(of.sampler)): cell for cell, of in cells}
         family = next((of.checkpoint.family for _, of in cells), "")
         named, _ = points.named_points(family, None, points.SETTINGS)
         for m, (name, point) in product(sorted(set(counts)), named.items()):
-            if (m, point) not in found:
+            if (m, point) not in drawn:
                 raise UserError(
                     "The saved pools lack a cell of the comparison.",
                     where=where,
                     got=f"nothing at {m} steps under {point}",
                     expected="both settings at every budget of both generators",
-                    fix="choose `steps` that are there, or leave `pools` out to draw them",
+                    fix="choose `steps` that were saved, or leave `pools` out to draw them",
                 )
-            pools[Place(m, name, generator)] = found[m, point]
+            pools[CellKey(m, name, generator)] = drawn[m, point]
     return pools
 
 
@@ -134,54 +134,56 @@ def saved_pools(study: Path, counts: Sequence[int]) -> Pools:
 def _check(ask: Ask) -> None:
     if ask["pools"] is not None and ask.sources:
         raise UserError(
-            "Saved pools bring their own models.",
+            "Saved pools have their own models.",
             where="`pools`",
             got=", ".join(ask.sources),
             fix="leave out `pools`, or the models",
         )
     if ask["pools"] is None:
         points.check_groups(ask)
-        if len(given := named_sources(ask.sources or NAMED)) != len(NAMES):
-            got, expected = ", ".join(given), "two, as NAME=SOURCE"
-            raise UserError("The comparison is of two generators.", got=got, expected=expected)
+        if len(named := named_sources(ask.sources or NAMED)) != len(NAMES):
+            got, expected = ", ".join(named), "two, as NAME=SOURCE"
+            raise UserError("The comparison needs two generators.", got=got, expected=expected)
 
 
 def _run(ask: Ask) -> Result:
     pools, evaluators = _pools(ask), list(ask["evaluator"])
-    names = list(dict.fromkeys(place.generator for place in pools))
-    scored = _scored(ask, pools, evaluators)
-    texts = {str(place): points.texts_of(pools[place]) for place in sorted(pools)}
+    names = list(dict.fromkeys(key.generator for key in pools))
+    scored = _score_pools(ask, pools, evaluators)
+    texts = {str(key): points.texts_of(pools[key]) for key in sorted(pools)}
     series = points.judge_texts(
         texts, ask.out / JUDGED, seed=ask["seed"], partition=ask["partition"]
     )
-    judged = {name: one for name, one in series.items() if len(one.cells) == len(pools)}
-    quality = {
-        judge: {name: cell.geq() for name, cell in one.cells.items()}
-        for judge, one in judged.items()
+    judged = {
+        name: judgments for name, judgments in series.items() if len(judgments.cells) == len(pools)
     }
-    primary = sorted(place for place in pools if place.steps >= PRIMARY) or sorted(pools)
+    quality = {
+        judge: {name: cell.geq() for name, cell in judgments.cells.items()}
+        for judge, judgments in judged.items()
+    }
+    primary = sorted(key for key in pools if key.steps >= PRIMARY) or sorted(pools)
     levels = Levels(primary, names, evaluators, scored)
     unfinished = [name for name in series if name not in judged]
     facts = {
-        "cells": [_cell(place, scored, quality) for place in sorted(pools)],
+        "cells": [_cell(key, scored, quality) for key in sorted(pools)],
         "comparisons": _comparisons(ask, pools, names, scored, judged),
         "judges": list(judged),
         "unfinished": unfinished,
         "agreement": levels.agreement(),
-        "kept": levels.kept(),
+        "kept": levels.share_read(),
         "signs": levels.signs(),
         "quality": levels.quality(quality),
         "claims": paper.table("groupeval-exact").claims,
     }
-    outputs = {str(place): len(texts[str(place)]) for place in pools}
-    said = ask.said(names=names, evaluators=evaluators, outputs=outputs)
+    outputs = {str(key): len(texts[str(key)]) for key in pools}
+    settings = ask.said(names=names, evaluators=evaluators, outputs=outputs)
     words = "Left out, because cells are not judged yet: " + ", ".join(unfinished)
     notes = (RUBRIC, parameters.grouping(ask["partition"]), MACRO)
     notes = (*((words,) if unfinished else ()), *notes, *((SMOKE_NOTE,) if ask.smoke else ()))
-    return Result(said, _table(facts, names, evaluators), _more(facts, names), facts, notes)
+    return Result(settings, _table(facts, names, evaluators), _more(facts, names), facts, notes)
 
 
-def _scored(ask: Ask, pools: Pools, evaluators: Sequence[str]) -> Scores:
+def _score_pools(ask: Ask, pools: Pools, evaluators: Sequence[str]) -> Scores:
     """Evaluator by evaluator, so that only one is in memory."""
     from strop.measure.across import statistics
     from strop.measure.cells import Scorers, measure
@@ -198,12 +200,12 @@ def _scored(ask: Ask, pools: Pools, evaluators: Sequence[str]) -> Scores:
     frame = measure(list(pools.values()), None, by)
     scored: Scores = {}
     # In the order in which they are scored: evaluator by evaluator, policy by policy.
-    keys = product(evaluators, POLICIES)
-    for (name, policy), metric in zip(keys, frame.asked[PERPLEXITY.name], strict=True):
-        for place, row in zip(pools, frame, strict=True):
+    rules = product(evaluators, POLICIES)
+    for (name, policy), metric in zip(rules, frame.asked[PERPLEXITY.name], strict=True):
+        for key, row in zip(pools, frame, strict=True):
             part = row.part(PERPLEXITY, metric)
             assert part is not None  # nothing is missing
-            scored[place, name, policy] = statistics(part.columns)
+            scored[key, name, policy] = statistics(part.columns)
     return scored
 
 
@@ -212,32 +214,37 @@ def _comparisons(
 ) -> list[dict[str, Any]]:
     """The ratio table: likelihood and judged quality of the first generator against the second."""
     # The paper's numbers are of its own two generators.
-    ours = tuple(names) == NAMES
-    printed = paper.table("groupeval-exact").by("steps", "sampler") if ours else {}
+    papers_own = tuple(names) == NAMES
+    printed = paper.table("groupeval-exact").by("steps", "sampler") if papers_own else {}
     rows = []
-    for m, setting in sorted({(place.steps, place.setting) for place in pools}):
-        pair = [Place(m, setting, name) for name in names]
-        said = printed.get((m, setting), {})
+    for m, setting in sorted({(key.steps, key.setting) for key in pools}):
+        pair = [CellKey(m, setting, name) for name in names]
+        printed_row = printed.get((m, setting), {})
         ratios = {}
         for name in ask["evaluator"]:
-            above, below = (scored[place, name, POLICIES[0]][AGGREGATES[0]] for place in pair)
-            found = ratio(above, below, seed=ask["seed"])
-            if found is None:
+            above, below = (scored[key, name, POLICIES[0]][AGGREGATES[0]] for key in pair)
+            measured = ratio(above, below, seed=ask["seed"])
+            if measured is None:
                 raise UserError("No token of a cell could be scored.", where=str(pair[0]))
-            ratios[name] = {"ratio": found, "paper": said.get(PAPER_COLUMNS.get(name, ""))}
+            ratios[name] = {
+                "ratio": measured,
+                "paper": printed_row.get(PAPER_COLUMNS.get(name, "")),
+            }
         rows.append(
             {
                 "steps": m,
                 "setting": setting,
                 "ratios": ratios,
-                "judged": {judge: _judged(one, pair) for judge, one in judged.items()},
-                "paper": said or None,
+                "judged": {
+                    judge: _quality_contrast(judgments, pair) for judge, judgments in judged.items()
+                },
+                "paper": printed_row or None,
             }
         )
     return rows
 
 
-def _judged(judgments: Judgments, pair: Sequence[Place]) -> dict[str, Any]:
+def _quality_contrast(judgments: Judgments, pair: Sequence[CellKey]) -> dict[str, Any]:
     """GEQ of the first minus that of the second."""
     row = contrast(judgments, str(pair[1]), str(pair[0]))
     return {
@@ -247,18 +254,20 @@ def _judged(judgments: Judgments, pair: Sequence[Place]) -> dict[str, Any]:
     }
 
 
-def _cell(place: Place, scored: Scores, quality: Quality) -> dict[str, Any]:
+def _cell(key: CellKey, scored: Scores, quality: Quality) -> dict[str, Any]:
     scores: dict[str, dict[str, dict[str, float]]] = {}
-    for (cell, name, policy), one in scored.items():
-        if cell == place:
-            numbers = {aggregate: one[aggregate].value for aggregate in (*AGGREGATES, "kept")}
+    for (cell, name, policy), statistics in scored.items():
+        if cell == key:
+            numbers = {
+                aggregate: statistics[aggregate].value for aggregate in (*AGGREGATES, "kept")
+            }
             scores.setdefault(name, {})[policy] = numbers
     return {
-        "generator": place.generator,
-        "setting": place.setting,
-        "steps": place.steps,
+        "generator": key.generator,
+        "setting": key.setting,
+        "steps": key.steps,
         "scores": scores,
-        "geq": {judge: found[str(place)] for judge, found in quality.items()},
+        "geq": {judge: geqs[str(key)] for judge, geqs in quality.items()},
     }
 
 
@@ -266,15 +275,15 @@ def _cell(place: Place, scored: Scores, quality: Quality) -> dict[str, Any]:
 class Levels:
     """The cells behind signs and correlations, and their scores."""
 
-    places: Sequence[Place]
+    keys: Sequence[CellKey]
     names: Sequence[str]
     evaluators: Sequence[str]
     scored: Scores
 
-    def of(self, places: Sequence[Place], *rule: Any) -> NDArray[np.float64]:
+    def of(self, keys: Sequence[CellKey], *rule: Any) -> NDArray[np.float64]:
         """The numbers of some cells by one rule: evaluator, spans, aggregate."""
         name, policy, aggregate = rule
-        return np.array([self.scored[place, name, policy][aggregate].value for place in places])
+        return np.array([self.scored[key, name, policy][aggregate].value for key in keys])
 
     def agreement(self) -> list[dict[str, Any]]:
         """Rank correlation of two evaluators across cells, for every policy and aggregate."""
@@ -284,50 +293,48 @@ class Levels:
             {
                 "evaluators": pair,
                 **dict(zip(RULE[1:], rule, strict=True)),
-                "cells": len(self.places),
-                "spearman": spearman(
-                    *(self.of(self.places, name, *rule).tolist() for name in pair)
-                ),
+                "cells": len(self.keys),
+                "spearman": spearman(*(self.of(self.keys, name, *rule).tolist() for name in pair)),
             }
             for pair in map(list, combinations(self.evaluators, 2))
             for rule in product(POLICIES, AGGREGATES)
         ]
 
-    def kept(self) -> dict[str, float | None]:
+    def share_read(self) -> dict[str, float | None]:
         """The share of the source bytes that each policy reads, all cells together."""
         shares: dict[str, float | None] = {}
         for policy in POLICIES:
-            cells = [self.scored[p, self.evaluators[0], policy]["kept"] for p in self.places]
+            cells = [self.scored[p, self.evaluators[0], policy]["kept"] for p in self.keys]
             sums = zip(*(cell.columns.sum(0) for cell in cells), strict=True)
-            kept, source = (float(sum(column)) for column in sums)
-            shares[policy] = kept / source if source else None  # outputs without a single byte
+            read, source = (float(sum(column)) for column in sums)
+            shares[policy] = read / source if source else None  # outputs without a single byte
         return shares
 
     def signs(self) -> list[dict[str, Any]]:
         """In how many comparisons each generator has the lower perplexity, rule by rule."""
-        matched = sorted({(place.steps, place.setting) for place in self.places})
-        first, second = ([Place(*one, name) for one in matched] for name in self.names)
+        matched = sorted({(key.steps, key.setting) for key in self.keys})
+        first, second = ([CellKey(*pair, name) for pair in matched] for name in self.names)
         rows = []
         for rule in product(self.evaluators, POLICIES, AGGREGATES):
             gaps = self.of(first, *rule) - self.of(second, *rule)
             lower = (int((gaps < 0).sum()), int((gaps > 0).sum()))
-            told = dict(zip((*RULE, *self.names), (*rule, *lower), strict=True))
-            rows.append({**told, "comparisons": len(gaps)})
+            row = dict(zip((*RULE, *self.names), (*rule, *lower), strict=True))
+            rows.append({**row, "comparisons": len(gaps)})
         return rows
 
     def quality(self, quality: Quality) -> list[dict[str, Any]]:
         """Rank correlation of GEQ with log perplexity, within each generator and across both."""
         from strop.groupeval.trust import spearman
 
-        said = paper.table("groupeval-exact").claims["geq_log_perplexity_spearman"]
+        claims = paper.table("groupeval-exact").claims["geq_log_perplexity_spearman"]
         rows = []
         for judge, name, scope in product(quality, self.evaluators, (*self.names, "both")):
-            cells = [p for p in self.places if scope in (p.generator, "both")]
-            geq = [quality[judge][str(place)] for place in cells]
-            logs = [math.log(one) for one in self.of(cells, name, POLICIES[0], AGGREGATES[0])]
-            told = {"judge": judge, "evaluator": name, "generators": scope, "cells": len(cells)}
-            found = said.get(scope, {}).get(name)
-            rows.append({**told, "spearman": spearman(geq, logs), "paper": found})
+            cells = [p for p in self.keys if scope in (p.generator, "both")]
+            geq = [quality[judge][str(key)] for key in cells]
+            logs = [math.log(value) for value in self.of(cells, name, POLICIES[0], AGGREGATES[0])]
+            row = {"judge": judge, "evaluator": name, "generators": scope, "cells": len(cells)}
+            claim = claims.get(scope, {}).get(name)
+            rows.append({**row, "spearman": spearman(geq, logs), "paper": claim})
         return rows
 
 
@@ -336,7 +343,7 @@ class Levels:
 
 def _table(facts: Mapping[str, Any], names: Sequence[str], evaluators: Sequence[str]) -> Table:
     columns = [Column("steps", "M"), Column("setting")]
-    columns += [Column(f"ratio {one}", one, digits=3) for one in evaluators]
+    columns += [Column(f"ratio {evaluator}", evaluator, digits=3) for evaluator in evaluators]
     for judge in facts["judges"]:
         columns.append(Column(f"GEQ difference {judge}", f"GEQ {judge}", digits=3, signed=True))
         columns += [
@@ -351,19 +358,19 @@ def _table(facts: Mapping[str, Any], names: Sequence[str], evaluators: Sequence[
 
 def _line(row: Mapping[str, Any]) -> dict[str, Any]:
     line: dict[str, Any] = {"steps": row["steps"], "setting": row["setting"]}
-    for name, one in row["ratios"].items():
-        line |= {f"ratio {name}": one["ratio"], f"paper {name}": one["paper"]}
-    for judge, one in row["judged"].items():
-        line |= {f"GEQ difference {judge}": one["difference"]}
-        line |= {f"GED {i + 1} {judge}": value for i, value in enumerate(one["ged"])}
+    for name, entry in row["ratios"].items():
+        line |= {f"ratio {name}": entry["ratio"], f"paper {name}": entry["paper"]}
+    for judge, quality in row["judged"].items():
+        line |= {f"GEQ difference {judge}": quality["difference"]}
+        line |= {f"GED {i + 1} {judge}": value for i, value in enumerate(quality["ged"])}
     return line
 
 
 def _more(facts: Mapping[str, Any], names: Sequence[str]) -> dict[str, Table]:
-    found = {}
-    said = [row["paper"] for row in facts["comparisons"] if row["paper"]]
-    if said:
-        found["paper"] = Table(
+    tables = {}
+    printed = [row["paper"] for row in facts["comparisons"] if row["paper"]]
+    if printed:
+        tables["paper"] = Table(
             "The paper's, judge GPT-OSS by the paper's rubric",
             (
                 Column("steps", "M"),
@@ -374,17 +381,17 @@ def _more(facts: Mapping[str, Any], names: Sequence[str]) -> dict[str, Table]:
                 Column("ged_mdlm", "GED MDLM", digits=3),
                 Column("ged_didi", "GED DiDi-Instruct", digits=3),
             ),
-            list(map(paper.with_interval, said)),
+            list(map(paper.with_interval, printed)),
         )
-    ranks = {(one["policy"], one["aggregate"]): one["spearman"] for one in facts["agreement"]}
+    ranks = {(row["policy"], row["aggregate"]): row["spearman"] for row in facts["agreement"]}
     claim = facts["claims"]["evaluators_spearman"]
-    kept = "; ".join(
+    shares = "; ".join(
         f"{name} reads {Column('', percent=True).text(share)} of the bytes"
         for name, share in facts["kept"].items()
     )
-    found["rules"] = Table(
+    tables["rules"] = Table(
         "Comparisons with the lower perplexity, by rule; budgets of at least 16; rank correlation "
-        f"of the evaluators (the paper's, full stream and pooled: {claim}); {kept} (the paper's "
+        f"of the evaluators (the paper's, full stream and pooled: {claim}); {shares} (the paper's "
         f"first documents: {facts['claims']['first_document_bytes']:.2%})",
         (
             Column("evaluator"),
@@ -395,11 +402,11 @@ def _more(facts: Mapping[str, Any], names: Sequence[str]) -> dict[str, Table]:
             Column("correlation", digits=3),
         ),
         [
-            {**one, "correlation": ranks.get((one["policy"], one["aggregate"]))}
-            for one in facts["signs"]
+            {**row, "correlation": ranks.get((row["policy"], row["aggregate"]))}
+            for row in facts["signs"]
         ],
     )
-    found["quality"] = Table(
+    tables["quality"] = Table(
         "Rank correlation of GEQ with log perplexity (negative: they agree)",
         (
             Column("judge"),
@@ -411,7 +418,7 @@ def _more(facts: Mapping[str, Any], names: Sequence[str]) -> dict[str, Table]:
         ),
         facts["quality"],
     )
-    return found
+    return tables
 
 
 def _draw(result: Result) -> Figure:
@@ -420,7 +427,7 @@ def _draw(result: Result) -> Figure:
 
     rows, judges = result.facts["comparisons"], result.facts["judges"]
     figure, (left, right) = panels(1, 0.9 + 0.32 * len(rows), 2, 2, sharey=True)
-    places = list(range(len(rows)))
+    lines = list(range(len(rows)))
     first, second = result.asked["names"]
     evaluators = result.asked["evaluators"]
     ratios = {name: [row["ratios"][name]["ratio"] for row in rows] for name in evaluators}
@@ -428,14 +435,14 @@ def _draw(result: Result) -> Figure:
     left.axvline(1, color=GREY, lw=0.8)
     left.set(xlabel=f"perplexity, {first} over {second}", xscale="log")
     plain_ticks(left.xaxis, log_ticks(*left.get_xlim()))
-    left.set_yticks(places, [f"{row['steps']:,} {row['setting']}" for row in rows])
+    left.set_yticks(lines, [f"{row['steps']:,} {row['setting']}" for row in rows])
     left.invert_yaxis()
     judged = {judge: [row["judged"][judge]["difference"] for row in rows] for judge in judges}
     _bars(right, judged, (ORANGE, PURPLE, GREY))
     right.axvline(0, color=GREY, lw=0.8)
     right.set(xlabel=f"GEQ, {first} minus {second}")
-    for one in (left, right):
-        one.legend(fontsize=6, loc="lower center", bbox_to_anchor=(0.5, 1.0), ncol=1)
+    for panel in (left, right):
+        panel.legend(fontsize=6, loc="lower center", bbox_to_anchor=(0.5, 1.0), ncol=1)
     return figure
 
 
@@ -443,36 +450,42 @@ def _bars(axes: Axes, groups: Mapping[str, Sequence[Interval]], colours: Sequenc
     """Values with their intervals, one below the other; groups a little apart."""
     from strop.figures import errors
 
-    for number, (name, found) in enumerate(groups.items()):
+    for number, (name, intervals) in enumerate(groups.items()):
         shift = 0.18 * (number - (len(groups) - 1) / 2)
         look: dict[str, Any] = {"fmt": "o", "ms": 3, "capsize": 2, "lw": 1.0, "label": name}
         look["color"] = colours[number % len(colours)]
-        x, y = [one.value for one in found], [place + shift for place in range(len(found))]
-        axes.errorbar(x, y, xerr=errors(found), **look)
+        x = [interval.value for interval in intervals]
+        y = [line + shift for line in range(len(intervals))]
+        axes.errorbar(x, y, xerr=errors(intervals), **look)
 
 
-def _both(name: str, of: Mapping[str, Any]) -> dict[str, str]:
+def _levels(name: str, pair: Mapping[str, Any]) -> dict[str, str]:
     """The levels behind a difference, MDLM's first."""
-    return {name: " and ".join(f"{level:.2f}" for level in of[name])}
+    return {name: " and ".join(f"{level:.2f}" for level in pair[name])}
 
 
 def _beside(result: Result, *_: Any) -> Table:
     """Ratios beside the paper's; judged quality in rows of its own, the paper's judge apart."""
     rows = []
     for row in result.facts["comparisons"]:
-        found = [(name, one["paper"], one["ratio"], {}) for name, one in row["ratios"].items()]
-        if said := row["paper"]:
-            of = {name: (said[f"{name}_mdlm"], said[f"{name}_didi"]) for name in ("geq", "ged")}
-            gap = paper.with_interval(said)["difference"]
-            found.append(("GEQ GPT-OSS (paper)", gap, None, _both("geq", of)))
-            found.append(("GED GPT-OSS (paper)", said["ged_difference"], None, _both("ged", of)))
-        for judge, one in row["judged"].items():
-            gap = one["ged"][0] - one["ged"][1]
-            found.append((f"GEQ {judge} (here)", None, one["difference"], _both("geq", one)))
-            found.append((f"GED {judge} (here)", None, gap, _both("ged", one)))
-        for by, said, measured, levels in found:
-            told = {"by": by, "paper": said, "measured": measured, **levels}
-            rows.append({"steps": row["steps"], "setting": row["setting"], **told})
+        values: list[tuple[str, Any, Any, dict[str, str]]] = [
+            (name, entry["paper"], entry["ratio"], {}) for name, entry in row["ratios"].items()
+        ]
+        if printed := row["paper"]:
+            pair = {n: (printed[f"{n}_mdlm"], printed[f"{n}_didi"]) for n in ("geq", "ged")}
+            gap = paper.with_interval(printed)["difference"]
+            values.append(("GEQ GPT-OSS (paper)", gap, None, _levels("geq", pair)))
+            values.append(
+                ("GED GPT-OSS (paper)", printed["ged_difference"], None, _levels("ged", pair))
+            )
+        for judge, quality in row["judged"].items():
+            gap = quality["ged"][0] - quality["ged"][1]
+            difference = quality["difference"]
+            values.append((f"GEQ {judge} (here)", None, difference, _levels("geq", quality)))
+            values.append((f"GED {judge} (here)", None, gap, _levels("ged", quality)))
+        for by, published, measured, levels in values:
+            numbers = {"by": by, "paper": published, "measured": measured, **levels}
+            rows.append({"steps": row["steps"], "setting": row["setting"], **numbers})
     unit = "perplexity, MDLM over DiDi-Instruct; GEQ and GED, MDLM minus DiDi-Instruct"
     keys = (Column("steps", "M"), Column("setting"), Column("by"))
     outputs = paper.table("groupeval-exact").settings["outputs_per_cell"]

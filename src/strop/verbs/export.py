@@ -62,16 +62,16 @@ def _written(ask: Ask, folder: Path, result: Result, study: str = "") -> Result:
             write(files[-1], exported(table, kind))
     files += _figure(result, study, target)
     titles = {name: table.title for name, table in tables.items()}
-    rows = [[str(one), titles.get(one.stem, "the figure")] for one in files]
+    rows = [[str(file), titles.get(file.stem, "the figure")] for file in files]
     return Result(
         parts=(grid(["file", "what"], rows),),
-        json={"files": [str(one) for one in files]},
+        json={"files": [str(file) for file in files]},
         value=files,
     )
 
 
 def exported(table: Table, kind: str) -> bytes:
-    """One table in one format; where it is for readers, with its title and what intervals are."""
+    """One table in one format; those for readers name the level of its intervals."""
     if kind == "csv":
         return table.csv()
     if kind == "parquet":
@@ -83,16 +83,16 @@ def exported(table: Table, kind: str) -> bytes:
         return sink.getvalue().to_pybytes()
     if kind == "json":
         return Result(table=table).to_json().encode()
-    said = " ".join(filter(None, [f"{table.title}.", _levels(table)]))
+    caption = " ".join(filter(None, [f"{table.title}.", _levels(table)]))
     if kind == "md":
-        return f"{table.markdown()}\n{said}\n".encode()
-    return f"% {said}\n{table.latex()}".encode()
+        return f"{table.markdown()}\n{caption}\n".encode()
+    return f"% {caption}\n{table.latex()}".encode()
 
 
 def _levels(table: Table) -> str:
     """Which intervals the table has, in words."""
     values = [value for row in table.rows for value in row.values() if isinstance(value, Interval)]
-    levels = sorted({one.level for one in values if one.bounded})
+    levels = sorted({interval.level for interval in values if interval.bounded})
     if not levels:
         return ""
     return "Intervals: " + ", ".join(f"{100 * level:.4g}%" for level in levels) + "."
@@ -100,7 +100,7 @@ def _levels(table: Table) -> str:
 
 def _figure(result: Result, study: str, target: Path) -> list[Path]:
     """The result's figure as PDF, where its verb draws one."""
-    record = STUDIES.here().get(study) or STUDIES.plugins().get(study)
+    record = STUDIES.without_plugins().get(study) or STUDIES.plugins().get(study)
     if record is None or record.draw is None:
         return []
     from strop.figures import write_figure

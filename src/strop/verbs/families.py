@@ -1,7 +1,7 @@
 """The checkpoints of the studies across families: public ones, and small ones to run anywhere.
 
 The small ones are `embedded:tales` in the other families' public layouts, changed only so that each
-family's sampler gets what it reads:
+family's sampler finds what it reads:
 
     sedd   time-blind, logits shifted by a constant so that the scores sum to about what they should
     didi   time-blind, the mask ruled out; the discriminator has random weights
@@ -47,7 +47,7 @@ class Contender:
     """A causal model: one row that does not depend on the number of updates."""
     family: str = "mdlm"
     small: str | None = None
-    """An embedded model that stands in its place in a smoke run; None: its family's small one."""
+    """An embedded model that replaces it in a smoke run; None: its family's small one."""
 
 
 MODELS: dict[str, Contender] = {
@@ -81,13 +81,13 @@ def run_folder(name: str) -> str:
 def named_sources(words: Sequence[str]) -> dict[str, str]:
     """Checkpoints as NAME=SOURCE; without any, the public ones. Only the named take part."""
     if not words:
-        return {name: one.source for name, one in MODELS.items()}
+        return {name: contender.source for name, contender in MODELS.items()}
     sources = {}
     for word in words:
         name, _, source = word.partition("=")
         if not source:
             raise UserError(
-                "A model of the comparison is named and placed.",
+                "A model of the comparison needs a name and a source.",
                 got=word,
                 expected="NAME=SOURCE, with a name among " + ", ".join(MODELS),
                 fix="for example DUO=runs/duo",
@@ -100,16 +100,18 @@ def named_sources(words: Sequence[str]) -> dict[str, str]:
 
 def smoke_sources(out: Path) -> dict[str, str]:
     """The embedded model in every family's layout; both DUO rows are one checkpoint."""
-    made = small_checkpoints(out / CHECKPOINTS)
-    return {name: one.small or made[one.family] for name, one in MODELS.items()}
+    checkpoints = small_checkpoints(out / CHECKPOINTS)
+    return {
+        name: contender.small or checkpoints[contender.family] for name, contender in MODELS.items()
+    }
 
 
-# ---------------------------------------------------------------- the embedded model, dressed
+# ---------------------------------------------------------------- the small checkpoints
 
 ROWS = 32
 """Held-out rows over which SEDD's shift is averaged."""
 NEVER = -30.0
-"""The mask's logit in the dressed student."""
+"""The mask's logit in the small DiDi-Instruct."""
 
 
 @dataclass
@@ -125,12 +127,12 @@ class Embedded:
 def small_checkpoints(directory: Path) -> dict[str, str]:
     """Write the checkpoints that are not there yet; their paths by family."""
     makers = {
-        name: (one.small, one.layout)
-        for name, one in FAMILIES.items()
-        if one.small is not None and one.layout is not None
+        name: (family.small, family.layout)
+        for name, family in FAMILIES.items()
+        if family.small is not None and family.layout is not None
     }
-    found = {name: directory / name for name in makers}
-    missing = [name for name, path in found.items() if not (path / "config.json").exists()]
+    paths = {name: directory / name for name in makers}
+    missing = [name for name, path in paths.items() if not (path / "config.json").exists()]
     if missing:
         from strop.checkpoints.layout import write_checkpoint
         from strop.disk import write
@@ -138,15 +140,15 @@ def small_checkpoints(directory: Path) -> dict[str, str]:
         source = embedded_path(CHECKPOINT)
         tokenizer = (source / "tokenizer.json").read_bytes()
         for name in missing:
-            model, (change, layout) = _embedded(source), makers[name]
+            model, (change, layout) = _load_embedded(source), makers[name]
             resolve(change)(model)
-            found[name].mkdir(parents=True, exist_ok=True)
-            write(found[name] / "tokenizer.json", tokenizer)
-            write_checkpoint(found[name], resolve(layout)(model.shape), model.tensors, model.beside)
-    return {name: str(path) for name, path in found.items()}
+            paths[name].mkdir(parents=True, exist_ok=True)
+            write(paths[name] / "tokenizer.json", tokenizer)
+            write_checkpoint(paths[name], resolve(layout)(model.shape), model.tensors, model.beside)
+    return {name: str(path) for name, path in paths.items()}
 
 
-def _embedded(source: Path) -> Embedded:
+def _load_embedded(source: Path) -> Embedded:
     import torch
     from safetensors.torch import load_file
 
@@ -156,9 +158,9 @@ def _embedded(source: Path) -> Embedded:
         key.removeprefix("backbone."): value.float()
         for key, value in load_file(source / "model.safetensors").items()
     }
-    said = json.loads((source / "config.json").read_bytes())
-    said["length"] = said["model_length"]
-    shape = DiTShape(**{name: said[name] for name in DiTShape.__dataclass_fields__})
+    config = json.loads((source / "config.json").read_bytes())
+    config["length"] = config["model_length"]
+    shape = DiTShape(**{name: config[name] for name in DiTShape.__dataclass_fields__})
     # Freeze the condition at noise zero, the only one that the embedded network has seen.
     weight = tensors["sigma_map.mlp.0.weight"]
     features = torch.zeros(TIME_FEATURES)

@@ -1,8 +1,8 @@
-"""The frontier: perplexity and entropy against temperature at fixed budgets.
+"""Perplexity and entropy over temperatures and budgets: three studies of one checkpoint.
 
-DiDi-Instruct with and without its reward: every temperature and precision at every budget.
-
-Standard against sharpened sampling at every budget: the gap of one checkpoint in one figure.
+`frontier` sweeps the temperature at fixed budgets. `didi-grids` draws DiDi-Instruct with and
+without its reward at every temperature, precision and budget. `sharpened` compares standard with
+sharpened sampling at every budget.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ def swept(
     if ask["precision"]:
         axes.setdefault("precision", ask["precision"])
     usual = {"temperature": ask["temperature"]}
-    found, left_out = points.points(model.spec.family, sampler, axes, usual)
-    ordered = sorted(found, key=lambda p: p.sampler.precision != "float64")
+    combinations, left_out = points.points(model.spec.family, sampler, axes, usual)
+    ordered = sorted(combinations, key=lambda p: p.sampler.precision != "float64")
     cells = [(m, point) for m in points.budgets(model, ask["steps"]) for point in ordered]
     return points.measure_cells(ask, source, cells, ask.out / folder, model=model), left_out
 
@@ -54,17 +54,18 @@ def _run(ask: Ask) -> Result:
     [source] = ask.sources
     scored, left_out = swept(ask, source, points.load(ask, source), ask["sampler"], RUNS[0])
     title = f"{source}: perplexity [entropy] under {ask.evaluator.spec.name}"
-    table = points.cell_table(title, [one.row() for one in scored], down="temperature")
-    drawn = ", ".join(dict.fromkeys(one.point.sampler.precision for one in scored))
-    told = f"precision of the draw: {drawn}; the paper does not say that of its frontier"
-    notes, facts = (told, *left_out, *points.guard_notes(scored)), points.guard_facts(scored[0])
+    table = points.cell_table(title, [cell.row() for cell in scored], down="temperature")
+    drawn = ", ".join(dict.fromkeys(cell.point.sampler.precision for cell in scored))
+    precision_note = f"precision of the draw: {drawn}; the paper does not say that of its frontier"
+    notes = (precision_note, *left_out, *points.guard_notes(scored))
+    facts = points.guard_facts(scored[0])
     return Result(ask.said(checkpoint=source), table, facts=facts, notes=notes)
 
 
 def below_guard(rows: Sequence[Mapping[str, Any]], threshold: float | None) -> list[bool]:
     """Whether each cell's mean entropy lies below the guard: drawn open, as in the paper."""
     entropies = [value_of(row.get("entropy")) for row in rows]
-    return [threshold is not None and one is not None and one < threshold for one in entropies]
+    return [threshold is not None and h is not None and h < threshold for h in entropies]
 
 
 def sweep_lines(
@@ -81,10 +82,10 @@ def sweep_lines(
     steps = sorted({m for m, _ in lines})
     for colour, m in zip(PALETTE * len(steps), steps, strict=False):
         for precision, style in LINES.items():
-            if mine := lines.get((m, precision)):
-                x, y = [r["temperature"] for r in mine], [r[column] for r in mine]
+            if cells := lines.get((m, precision)):
+                x, y = [r["temperature"] for r in cells], [r[column] for r in cells]
                 label = f"M={m:,}, {precision}"
-                line(axes, x, y, below_guard(mine, threshold), color=colour, ls=style, label=label)
+                line(axes, x, y, below_guard(cells, threshold), color=colour, ls=style, label=label)
     # standard and sharpened
     axes.axvline(1.0, color=GREY, lw=0.6, ls=":", zorder=0)
     axes.axvline(points.SHARPENED["temperature"], color=GREY, lw=0.6, ls="--", zorder=0)
@@ -96,13 +97,13 @@ def _draw(result: Result) -> Figure:
     rows = list(result.table.rows)
     threshold = result.facts["guard"]["threshold"]
     figure, axes = panels(2, 4.0)
-    for one, column in zip(axes, ("perplexity", "entropy"), strict=True):
-        sweep_lines(one, rows, column, threshold)
+    for panel, column in zip(axes, ("perplexity", "entropy"), strict=True):
+        sweep_lines(panel, rows, column, threshold)
     if threshold is not None:
         axes[1].axhline(threshold, color=GREY, lw=0.8)
-        numbers = [r["temperature"] for r in rows if not isinstance(r["temperature"], str)]
-        place = (max(numbers, default=1.0), threshold)
-        axes[1].annotate("guard", place, fontsize=7, color=GREY, ha="right", va="bottom")
+        temperatures = [r["temperature"] for r in rows if not isinstance(r["temperature"], str)]
+        corner = (max(temperatures, default=1.0), threshold)
+        axes[1].annotate("guard", corner, fontsize=7, color=GREY, ha="right", va="bottom")
     axes[0].set(ylabel="perplexity")
     log_y(axes[0])
     axes[1].set(ylabel="entropy (nats)", xlabel="temperature")
@@ -142,23 +143,26 @@ KEYS = ("steps", "temperature", "precision")
 def _run_grids(ask: Ask) -> Result:
     source = ask.sources[0] if ask.sources else small_checkpoints(ask.out / CHECKPOINTS)["didi"]
     model = points.load(ask, source)
-    rows, found, told = [], [], ()
+    rows, measured, left_out = [], [], ()
     for name, sampler in GRIDS.items():
-        scored, told = swept(ask, source, model, sampler, name)
+        scored, left_out = swept(ask, source, model, sampler, name)
         printed = paper.table(f"grid-didi-{name}").by(*KEYS)
-        for row in (one.row() for one in scored):
-            said = printed.get(tuple(row[key] for key in KEYS), {})
-            more = {"paper": said.get("perplexity"), "paper_entropy": said.get("entropy")}
+        for row in (cell.row() for cell in scored):
+            printed_row = printed.get(tuple(row[key] for key in KEYS), {})
+            more = {
+                "paper": printed_row.get("perplexity"),
+                "paper_entropy": printed_row.get("entropy"),
+            }
             rows.append({"sampler": name, **row, **more})
-        found += scored
+        measured += scored
     table = points.cell_table(
         "Measured perplexity [entropy], and the paper's",
         rows,
         extra=(Column("sampler"), Column("paper"), Column("paper_entropy", "paper's entropy")),
     )
-    facts = {**points.guard_facts(found[0]), "protocol": list(PROTOCOL)}
+    facts = {**points.guard_facts(measured[0]), "protocol": list(PROTOCOL)}
     small = (f"{SMOKE_NOTE} The discriminator has random weights.",) if ask.smoke else ()
-    notes = (*told, *points.guard_notes(found), *PROTOCOL, *small)
+    notes = (*left_out, *points.guard_notes(measured), *PROTOCOL, *small)
     return Result(ask.said(checkpoint=source), table, facts=facts, notes=notes)
 
 
@@ -167,10 +171,10 @@ def _draw_grids(result: Result) -> Figure:
 
     grids = grouped(result.table.rows, "sampler")
     figure, axes = panels(len(grids), 2.4 * len(grids))
-    for one, ((name,), mine) in zip(axes, grids.items(), strict=True):
-        sweep_lines(one, mine, "perplexity", result.facts["guard"]["threshold"])
-        one.set(ylabel="perplexity", title=f"{name}; open: below the entropy guard")
-        log_y(one)
+    for panel, ((name,), rows) in zip(axes, grids.items(), strict=True):
+        sweep_lines(panel, rows, "perplexity", result.facts["guard"]["threshold"])
+        panel.set(ylabel="perplexity", title=f"{name}; open: below the entropy guard")
+        log_y(panel)
     axes[-1].set_xlabel("temperature")
     legend_below(figure, axes[0], fontsize=6)
     return figure
@@ -213,22 +217,22 @@ def _run_sharpened(ask: Ask) -> Result:
     from strop.measure.frame import perplexity_ratio
 
     model = points.load(ask, ask.sources[0])
-    chosen, told = points.named_points(model.spec.family, ask["sampler"], points.SETTINGS)
+    chosen, left_out = points.named_points(model.spec.family, ask["sampler"], points.SETTINGS)
     counts = points.budgets(model, ask["steps"])
     cells = [(m, point) for point in chosen.values() for m in counts]
     scored = points.measure_cells(ask, ask.sources[0], cells, ask.out / RUNS[0], model=model)
     labels = [name for name in chosen for _ in counts]
     rows = [
-        {"sampler": name, **one.row(), "ratio": None if i < len(counts) else ratio}
-        for i, (name, one) in enumerate(zip(labels, scored, strict=True))
-        for ratio in [perplexity_ratio(scored[i % len(counts)], one)]
+        {"sampler": name, **cell.row(), "ratio": None if i < len(counts) else ratio}
+        for i, (name, cell) in enumerate(zip(labels, scored, strict=True))
+        for ratio in [perplexity_ratio(scored[i % len(counts)], cell)]
     ]
     title = f"{ask.sources[0]}: perplexity [entropy] under {ask.evaluator.spec.name}"
     table = Table(
         title, SHARPENED_COLUMNS, rows, Pivot(("steps",), ("sampler",), "perplexity", ("entropy",))
     )
-    said, notes = ask.said(checkpoint=ask.sources[0]), (*told, *points.guard_notes(scored))
-    return Result(said, table, facts=points.guard_facts(scored[0]), notes=notes)
+    settings, notes = ask.said(checkpoint=ask.sources[0]), (*left_out, *points.guard_notes(scored))
+    return Result(settings, table, facts=points.guard_facts(scored[0]), notes=notes)
 
 
 def _draw_sharpened(result: Result) -> Figure:
@@ -237,9 +241,9 @@ def _draw_sharpened(result: Result) -> Figure:
     rows = list(result.table.rows)
     figure, [axes] = panels(1, 2.6)
     for name, colour, style in zip(points.SETTINGS, PALETTE, ("--", "-"), strict=False):
-        mine = [row for row in rows if row["sampler"] == name]
-        open_ = below_guard(mine, result.facts["guard"]["threshold"])
-        x, y = [p["steps"] for p in mine], [p["perplexity"] for p in mine]
+        cells = [row for row in rows if row["sampler"] == name]
+        open_ = below_guard(cells, result.facts["guard"]["threshold"])
+        x, y = [p["steps"] for p in cells], [p["perplexity"] for p in cells]
         line(axes, x, y, open_, color=colour, ls=style, label=name)
     axes.set(xlabel="configured updates M", ylabel="perplexity")
     log_y(axes)

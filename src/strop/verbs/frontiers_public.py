@@ -1,13 +1,12 @@
-"""Two public checkpoints at equal entropy, from numbers that others measured and published.
+"""Two studies that sample nothing: published frontiers, and exact repair.
 
-Nothing is sampled: "Generative Frontiers" (P. Pynadath, J. Shi, R. Zhang; arXiv 2604.02718)
-publishes perplexity and entropy of MDLM and DUO by temperature and steps, and its numbers ship
-with strop. At one temperature each the two stand at different entropies, so the temperature decides
-which looks better; at equal entropy it does not.
+`frontiers-public` compares two public checkpoints at equal entropy. "Generative Frontiers"
+(P. Pynadath, J. Shi, R. Zhang; arXiv 2604.02718) publishes perplexity and entropy of MDLM and DUO
+by temperature and steps, and its numbers ship with strop. At one temperature the two have different
+entropies, so the temperature decides which looks better; at equal entropy it does not.
 
-A perfect model of two bits, and of 280 random targets: temperature 1 is not the best one.
-
-Nothing is sampled: the numbers are exact, computed by the theory room.
+`exact-repair` computes, by `strop.theory`, the best temperature for a perfect model of two bits and
+for 280 random targets: it is not 1.
 """
 
 from __future__ import annotations
@@ -79,22 +78,23 @@ def elsewhere(
     if model not in CHECKPOINTS or row.get("precision") != "float64":
         return None
     cells = grid().get((CHECKPOINTS[model], row["steps"]))
-    place = {"entropy": 0, "perplexity": 1}[number]
-    found = [] if cells is None else cells[cells[:, 2] == row["temperature"], place].tolist()
-    return found[0] if found else None
+    column = {"entropy": 0, "perplexity": 1}[number]
+    matching = [] if cells is None else cells[cells[:, 2] == row["temperature"], column].tolist()
+    return matching[0] if matching else None
 
 
 def read_off(cells: Floats, entropy: float) -> tuple[float, float]:
     """Perplexity and temperature at an entropy, log-linear between two cells."""
-    level, own = np.log(cells[:, 1]), cells[:, 0]
-    perplexity = np.exp(np.interp(entropy, own, level))
-    return float(perplexity), float(np.interp(entropy, own, cells[:, 2]))
+    level, entropies = np.log(cells[:, 1]), cells[:, 0]
+    perplexity = np.exp(np.interp(entropy, entropies, level))
+    return float(perplexity), float(np.interp(entropy, entropies, cells[:, 2]))
 
 
 def _common(steps: int) -> tuple[float, float]:
     """The entropies that both frontiers reach."""
-    both = [grid()[family, steps][:, 0] for family in ("mdlm", "duo")]
-    return float(max(own[0] for own in both)), float(min(own[-1] for own in both))
+    frontiers = [grid()[family, steps][:, 0] for family in ("mdlm", "duo")]
+    least, most = max(levels[0] for levels in frontiers), min(levels[-1] for levels in frontiers)
+    return float(least), float(most)
 
 
 def _row(steps: int, entropy: float) -> dict[str, Any]:
@@ -113,20 +113,20 @@ def _row(steps: int, entropy: float) -> dict[str, Any]:
 
 
 def _run(ask: Ask) -> Result:
-    both = sorted(m for family, m in grid() if family == "mdlm" and ("duo", m) in grid())
-    wanted = ask["steps"] or both
-    if lacking := [m for m in wanted if m not in both]:
+    shared = sorted(m for family, m in grid() if family == "mdlm" and ("duo", m) in grid())
+    budgets = ask["steps"] or shared
+    if lacking := [m for m in budgets if m not in shared]:
         raise UserError(
             "The published numbers have no such budget for both checkpoints.",
             where="`steps`",
             got=", ".join(map(str, lacking)),
-            expected=", ".join(map(str, both)),
+            expected=", ".join(map(str, shared)),
         )
-    ranges = {m: _common(m) for m in wanted}
+    ranges = {m: _common(m) for m in budgets}
     rows = [
         _row(m, entropy)
         for entropy in ask["entropy"]
-        for m in wanted
+        for m in budgets
         if ranges[m][0] <= entropy <= ranges[m][1]
     ]
     if not rows:
@@ -141,10 +141,10 @@ def _run(ask: Ask) -> Result:
             [entropy, _row(m, entropy)["ratio"]]
             for entropy in np.linspace(*ranges[m], CURVE_POINTS).tolist()
         ]
-        for m in wanted
+        for m in budgets
     }
     table = Table("Perplexity of public checkpoints at equal entropy", COLUMNS, rows)
-    left_out = len(ask["entropy"]) * len(wanted) - len(rows)
+    left_out = len(ask["entropy"]) * len(budgets) - len(rows)
     words = f"Left out, because a frontier does not reach that far: {left_out}."
     notes = (*NOTES, words) if left_out else NOTES
     middle = [row for row in rows if row["entropy"] == rows[len(rows) // 2]["entropy"]]
@@ -165,8 +165,8 @@ def _draw(result: Result) -> Figure:
     lines: dict[str, Any] = {"mdlm": "-", "duo": (0, (4, 1.6))}
     for colour, (steps, curve) in zip(PALETTE * 2, result.facts["ratios"].items(), strict=False):
         for family, line in lines.items():
-            own = cells[family, int(steps)]
-            axes[0].plot(own[:, 0], own[:, 1], color=colour, ls=line, lw=1.0)
+            frontier = cells[family, int(steps)]
+            axes[0].plot(frontier[:, 0], frontier[:, 1], color=colour, ls=line, lw=1.0)
         entropies, ratios = zip(*curve, strict=True)
         axes[1].plot(entropies, ratios, color=colour, lw=1.0, label=f"{steps} steps")
     axes[0].set(ylabel="perplexity")
@@ -175,8 +175,8 @@ def _draw(result: Result) -> Figure:
     axes[0].legend(loc="upper left")
     axes[1].axhline(1.0, color=GREY, lw=0.8)
     axes[1].set(ylabel="perplexity, MDLM over DUO", xlabel="entropy (nats)")
-    for one in axes:
-        log_y(one)
+    for panel in axes:
+        log_y(panel)
     legend_below(figure, axes[1], 3)
     return figure
 
@@ -208,14 +208,14 @@ def _repair(ask: Ask) -> Result:
     from strop.theory.schedules import run_study
     from strop.theory.temperature import pair
 
-    found = run_study(ask["seed"]).summary()
+    summary = run_study(ask["seed"]).summary()
     agreement = float(paper.table(REPAIR).value("value", what="agreement s"))  # type: ignore[arg-type]
-    best, removed = found["lambda_star"], found["kl_reduction"]
+    best, removed = summary["lambda_star"], summary["kl_reduction"]
     numbers: dict[str, Any] = {
         "agreement s": agreement,
         "best inverse temperature of the pair": pair(agreement, 0.5).lambda_star,
-        "random targets": found["targets"],
-        "random targets best above 1": found["lambda_star_above_1"],
+        "random targets": summary["targets"],
+        "random targets best above 1": summary["lambda_star_above_1"],
         "median best inverse temperature": best["median"],
         "its 5th percentile": best["p5"],
         "its 95th percentile": best["p95"],
@@ -224,7 +224,7 @@ def _repair(ask: Ask) -> Result:
     }
     rows = [{"what": what, "value": value} for what, value in numbers.items()]
     table = Table("Exact numbers, nothing sampled", (Column("what"), Column("value")), rows)
-    return Result(ask.said(), table, facts={"summary": found}, notes=(REPAIR_NOTE,))
+    return Result(ask.said(), table, facts={"summary": summary}, notes=(REPAIR_NOTE,))
 
 
 EXACT_REPAIR = Study(

@@ -28,32 +28,35 @@ FREE = {"calls": 0, "prompt_tokens": 0, "completion_tokens": 0, "cost": 0.0}
 
 def _judge(ask: Ask) -> Result:
     record = _chosen(ask)
-    own = _own_settings(ask, record)
+    own_settings = _own_settings(ask, record)
     if not record.served:
-        return _judge_here(ask, record, own)
+        return _judge_in_process(ask, record, own_settings)
     from strop.groupeval.endpoint import cost_estimate, settled_form
     from strop.groupeval.series import Series, probes, probing
     from strop.groupeval.session import pending
     from strop.served.cost import read_price
 
     run, repeats = ask["run"], ask["repeats"]
-    who = _served_judge(ask, record, own)
+    who = _served_judge(ask, record, own_settings)
     if not 0 < ask["timeout"] < float("inf"):
         raise UserError("`timeout` is out of range.", where="`timeout`", got=ask["timeout"])
     price = read_price(ask["prices"], who.title)
     _check_caps(ask, price, who.title)
     if ask["dry_run"]:
-        known = settled_form(who, probes(run, who))
-        series = Series.planned(run, known or who)
-        told = {**cost_estimate(series, pending(series, repeats), price), "probe": known is None}
-        return _estimate(ask, series, told)
+        settled = settled_form(who, probes(run, who))
+        series = Series.planned(run, settled or who)
+        estimate = {
+            **cost_estimate(series, pending(series, repeats), price),
+            "probe": settled is None,
+        }
+        return _estimate(ask, series, estimate)
     caps = {**ask.some("max_calls", "max_cost"), "price": price}
     connect = _connection(ask, record)
     with probing(run, who) as probe:
-        series = Series.create(run, _settled(ask, record, who, caps, probe))
+        series = Series.create(run, _settle(ask, record, who, caps, probe))
     _note_form(ask, who, series)
     with series.writing():
-        session = _asked(ask, series, probe, connect, caps)
+        session = _ask_server(ask, series, probe, connect, caps)
     return _outcome(ask, series, session, price, _usage(probe, series))
 
 
@@ -80,7 +83,7 @@ def _own_settings(ask: Ask, record: Judge) -> dict[str, Any]:
     return ask["settings"] or {}
 
 
-def _served_judge(ask: Ask, record: Judge, own: dict[str, Any]) -> JudgeSpec:
+def _served_judge(ask: Ask, record: Judge, own_settings: dict[str, Any]) -> JudgeSpec:
     """Who judges: the model, where it is, and how it is asked."""
     from strop.groupeval import judge_spec, open_plan
 
@@ -91,9 +94,9 @@ def _served_judge(ask: Ask, record: Judge, own: dict[str, Any]) -> JudgeSpec:
             fix="strop groupeval judge {} --base-url http://HOST:8000/v1 --model NAME, or "
             "--offline for the judge that only counts".format(quoted(ask["run"])),
         )
-    asked = {**ask.some("base_url", "model", "max_tokens"), **own}
+    settings = {**ask.some("base_url", "model", "max_tokens"), **own_settings}
     _, profile = open_plan(ask["run"])
-    return judge_spec(record.name, profile, **asked, response_format=ask["response_format"])
+    return judge_spec(record.name, profile, **settings, response_format=ask["response_format"])
 
 
 def _connection(
@@ -125,18 +128,18 @@ def _check_caps(ask: Ask, price: Price | None, model: str) -> None:
         )
 
 
-def _settled(
+def _settle(
     ask: Ask, record: Judge, who: JudgeSpec, caps: dict[str, Any], probe: Journal
 ) -> JudgeSpec:
-    """The judge as the server takes it: known from before, or found out now."""
+    """The judge in a form that the server accepts: known already, or found out now."""
     from strop.groupeval.endpoint import PROBE_TOKENS, settle_form, settled_form
     from strop.groupeval.series import Series
     from strop.served.cost import Caps, usage
     from strop.served.serving import to_the_end
 
-    known = settled_form(who, probe)
-    if known is not None:
-        return known
+    settled = settled_form(who, probe)
+    if settled is not None:
+        return settled
     series = Series.planned(ask["run"], who)
     spent = usage([*probe.entries(), *series.journal.entries()])
     timeout = min(ask["timeout"], max(PROBE_SECONDS, ask["timeout"] / 5))
@@ -152,28 +155,28 @@ def _settled(
     return to_the_end(work())
 
 
-def _note_form(ask: Ask, asked: JudgeSpec, series: Series) -> None:
-    """Say how the judge is asked, and where that is not what was wanted."""
+def _note_form(ask: Ask, requested: JudgeSpec, series: Series) -> None:
+    """Say how the judge is asked, and where that differs from what was requested."""
     from strop.groupeval.endpoint import form_words
 
     judge = series.judge
     ask.note(f"{series.name} is asked with {form_words(judge)}")
-    lost = [name for name in asked.decoding or {} if name not in (judge.decoding or {})]
-    if asked.response_format != judge.response_format:
-        lost.append(str(asked.response_format))
+    lost = [name for name in requested.decoding or {} if name not in (judge.decoding or {})]
+    if requested.response_format != judge.response_format:
+        lost.append(str(requested.response_format))
     if lost:
-        ask.note(f"note: the server does not take {', '.join(lost)}; this is a judge of its own")
+        ask.note(f"note: the server does not take {', '.join(lost)}; this is a different judge")
     form = {"format": judge.response_format}
     others = sum(entry.get("request", form) != form for entry in series.journal.entries())
     if others:
-        ask.note(f"warning: {others} earlier replies of this series were asked for otherwise")
+        ask.note(f"warning: {others} earlier replies of this series were requested in another form")
 
 
-def _note_reply(ask: Ask, asked: Asked) -> None:
+def _note_reply(ask: Ask, answer: Asked) -> None:
     """What came back for a group that was asked alone."""
-    told = asked.outcome if not asked.detail else f"{asked.outcome}: {asked.detail}"
-    raw = "no text" if asked.reply is None else " ".join(asked.reply.split())
-    ask.note(f"asked one group alone: {told}\n  {raw[:EXCERPT]}{' ...' * (len(raw) > EXCERPT)}")
+    outcome = answer.outcome if not answer.detail else f"{answer.outcome}: {answer.detail}"
+    raw = "no text" if answer.reply is None else " ".join(answer.reply.split())
+    ask.note(f"asked one group alone: {outcome}\n  {raw[:EXCERPT]}{' ...' * (len(raw) > EXCERPT)}")
 
 
 def _usage(probe: Journal, series: Series) -> Usage:
@@ -183,7 +186,7 @@ def _usage(probe: Journal, series: Series) -> Usage:
     return usage([*probe.entries(), *series.journal.entries()])
 
 
-def _asked(
+def _ask_server(
     ask: Ask,
     series: Series,
     probe: Journal,
@@ -200,20 +203,20 @@ def _asked(
         endpoint = connect(series.judge)
         budget = Caps(_usage(probe, series), **caps)
         total = len(pending(series, ask["repeats"]))
-        with ask.bars.questions(series.name, total) as told:
+        with ask.bars.questions(series.name, total) as advance:
             return await judge_series(
                 series,
                 endpoint,
                 budget,
                 **options,
-                told=told,
-                shown=lambda asked: _note_reply(ask, asked),
+                told=advance,
+                shown=lambda answer: _note_reply(ask, answer),
             )
 
     return to_the_end(work())
 
 
-def _judge_here(ask: Ask, record: Judge, own: dict[str, Any]) -> Result:
+def _judge_in_process(ask: Ask, record: Judge, own_settings: dict[str, Any]) -> Result:
     """A judge that answers in this process: no requests, no cost."""
     from strop.groupeval import Series, judge_client, judge_spec, open_plan
     from strop.groupeval.session import answer_series, pending
@@ -228,7 +231,7 @@ def _judge_here(ask: Ask, record: Judge, own: dict[str, Any]) -> Result:
                 "or leave `base_url` and `model` out",
             )
         served = {}
-    settings = {**served, **own}
+    settings = {**served, **own_settings}
     if record.name == "offline":
         settings = ask.some("features", "model")
     _, profile = open_plan(run)
@@ -239,8 +242,8 @@ def _judge_here(ask: Ask, record: Judge, own: dict[str, Any]) -> Result:
     series = Series.create(run, who)
     with series.writing():
         questions = pending(series, ask["repeats"])
-        with ask.bars.questions(series.name, len(questions)) as told:
-            session = answer_series(series, questions, client, told)
+        with ask.bars.questions(series.name, len(questions)) as advance:
+            session = answer_series(series, questions, client, advance)
     return _outcome(ask, series, session, None, None)
 
 
@@ -251,27 +254,27 @@ def _version(record: Judge, model: str) -> bool:
     return record.name == "offline" and model in VERSIONS
 
 
-def _estimate(ask: Ask, series: Series, told: dict[str, Any]) -> Result:
+def _estimate(ask: Ask, series: Series, estimate: dict[str, Any]) -> Result:
     """What the questions that are left would cost."""
-    cost = told["cost"]
-    probe = "first a short one to find out which settings are taken; " if told.get("probe") else ""
+    cost = estimate["cost"]
+    probe = "first a short one to find out which settings are taken; " * bool(estimate.get("probe"))
     words = (
-        f"{told['calls']} calls, about {told['prompt_tokens']:,} tokens in and "
-        f"{told['completion_tokens']:,} out ({told['basis']}); {probe}"
+        f"{estimate['calls']} calls, about {estimate['prompt_tokens']:,} tokens in and "
+        f"{estimate['completion_tokens']:,} out ({estimate['basis']}); {probe}"
         + ("no price is known: --prices FILE" if cost is None else f"about {cost:.4f}")
     )
-    if not told["calls"]:
+    if not estimate["calls"]:
         words = "no calls to a server, so it costs nothing"
     who = {"run": str(ask["run"]), "series": series.id, "judge": series.judge.document()}
     return Result(
-        parts=(words,), json={**who, **told}, next="the same without --dry-run", value=told
+        parts=(words,), json={**who, **estimate}, next="the same without --dry-run", value=estimate
     )
 
 
 def _outcome(
     ask: Ask, series: Series, session: Session, price: Price | None, used: Usage | None
 ) -> Result:
-    """What there is now; `used` is None where no server was asked."""
+    """How far the series is; `used` is None where no server was asked."""
     run = ask["run"]
     document = _document(ask, series, session, price, used)
     where = quoted(run)
@@ -303,7 +306,7 @@ def _document(
     failures = [f for repeat in repeats for f in series.failures("plan", repeat)]
     failures += series.failures("control")
     done = sum(len(series.verdicts("plan", repeat)) for repeat in repeats)
-    asked, controls = series.asked * len(repeats), len(series.verdicts("control"))
+    expected, controls = series.asked * len(repeats), len(series.verdicts("control"))
     spent = used or Usage()
     tokens = {"prompt": spent.prompt, "completion": spent.completion}
     return {
@@ -312,9 +315,9 @@ def _document(
         "name": series.name,
         "judge": series.judge.document(),
         "judgments": done,
-        "asked": asked,
+        "asked": expected,
         "controls": {"judgments": controls, "asked": len(series.plan.controls)},
-        "complete": done == asked and controls == len(series.plan.controls),
+        "complete": done == expected and controls == len(series.plan.controls),
         "failures": dict(Counter(failure.reason for failure in failures)),
         "served": series.served(),
         "stopped": session.stopped,
@@ -339,7 +342,7 @@ def _parts(document: Mapping[str, Any], *, served: bool) -> tuple[Part, ...]:
             rows.append(["replies not counted", str(tokens["replies_not_counted_by_the_server"])])
         cost, unseen = document["cost"], document["requests_without_a_count"]
         if unseen:
-            rows.append(["requests that nobody counted", f"{unseen:,}"])
+            rows.append(["requests without a token count", f"{unseen:,}"])
         most = "at most " if unseen else ""
         rows.append(["cost", "no price known" if cost is None else f"{most}{cost:.4f}"])
     title = f"{document['name']} ({document['series']})"
@@ -378,7 +381,9 @@ JUDGE = Verb(
         Parameter.count("repeats", "Ask about each group this often, to measure the judge.", 1),
         Parameter.count("concurrency", "Requests under way at once.", 8),
         Parameter.real("timeout", "Seconds for one request.", 300.0),
-        Parameter.count("max_tokens", "Of a reply; the profile's by default. Another judge."),
+        Parameter.count(
+            "max_tokens", "Of a reply; the profile's by default. Another number is another judge."
+        ),
         Parameter(
             "response_format",
             "The strictest form to try: json_schema, json_object or text.",

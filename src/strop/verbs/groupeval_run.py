@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 PROFILE, ANSWERS = "webtext-v1", "answers-v1"
 FEW = 12
-"""Digits of the plan's hash that name a directory which nobody named."""
+"""Digits of the plan's hash in the name of a default directory."""
 
 
 class Judging(TypedDict, total=False):
@@ -70,15 +70,15 @@ def run(
     rules = Profile.load(usual if profile is None else profile)
     sources, left_out = fitted(_sources(texts, prompts), rules)
     plan, frozen = make_plan(sources, rules, seed=seed)
-    place = Path(f"groupeval-{plan.hash[:FEW]}" if out is None else out)
-    write_plan(place, plan, rules, frozen)
-    judged = JUDGE(place, **judging)
-    scored = SCORE(f"{place}@{judged.value.id}")
-    told = f"Plan and replies are in {place}; the same call asks only for what is missing."
+    folder = Path(f"groupeval-{plan.hash[:FEW]}" if out is None else out)
+    write_plan(folder, plan, rules, frozen)
+    judged = JUDGE(folder, **judging)
+    scored = SCORE(f"{folder}@{judged.value.id}")
+    note = f"Plan and replies are in {folder}; the same call asks only for what is missing."
     return replace(
         scored,
-        asked={"run": str(place), "profile": rules.name, "seed": seed, "series": judged.value.id},
-        notes=(*left_out, *scored.notes, told),
+        asked={"run": str(folder), "profile": rules.name, "seed": seed, "series": judged.value.id},
+        notes=(*left_out, *scored.notes, note),
         remarks=(*judged.remarks, *scored.remarks),
         incomplete=judged.incomplete,
         missing=_missing(judged.json or {}) if judged.incomplete else None,
@@ -87,8 +87,8 @@ def run(
 
 def _missing(document: Mapping[str, Any]) -> str:
     reasons = ", ".join(f"{n} {reason}" for reason, n in document["failures"].items())
-    told = f"{document['judgments']} of {document['asked']} groups have a verdict"
-    return f"{told}: {document['stopped'] or reasons}"
+    judged = f"{document['judgments']} of {document['asked']} groups have a verdict"
+    return f"{judged}: {document['stopped'] or reasons}"
 
 
 def _sources(texts: Any, prompts: Any) -> list[Source]:
@@ -96,23 +96,23 @@ def _sources(texts: Any, prompts: Any) -> list[Source]:
 
     named = texts if isinstance(texts, Mapping) else {"texts": texts}
     sources = []
-    for name, some in named.items():
-        found, asked = _listed("texts", str(name), some), None
+    for name, pool in named.items():
+        pool_texts, pool_prompts = _as_texts("texts", str(name), pool), None
         if prompts is not None:
-            mine = prompts.get(name, ()) if isinstance(prompts, Mapping) else prompts
-            asked = _listed("prompts", str(name), mine)
-        if asked is not None and len(asked) != len(found):
+            own_prompts = prompts.get(name, ()) if isinstance(prompts, Mapping) else prompts
+            pool_prompts = _as_texts("prompts", str(name), own_prompts)
+        if pool_prompts is not None and len(pool_prompts) != len(pool_texts):
             raise UserError(
                 "There are not as many prompts as texts.",
                 where=f"`prompts`, {name}",
-                got=f"{len(asked)} prompts, {len(found)} texts",
+                got=f"{len(pool_prompts)} prompts, {len(pool_texts)} texts",
                 expected="what each text answers, once for each text",
             )
-        sources.append(Source(str(name), found, asked, str(name)))
+        sources.append(Source(str(name), pool_texts, pool_prompts, str(name)))
     return sources
 
 
-def _listed(what: str, name: str, texts: Any) -> tuple[str, ...]:
+def _as_texts(what: str, name: str, texts: Any) -> tuple[str, ...]:
     from strop.groupeval.inputs import as_text
 
     if isinstance(texts, (str, PathLike)) or not isinstance(texts, Iterable):
@@ -123,7 +123,7 @@ def _listed(what: str, name: str, texts: Any) -> tuple[str, ...]:
             expected='["...", ...], or {"name": ["...", ...], ...}',
             fix="texts in files: strop groupeval plan FILE... -o RUN",
         )
-    found: Sequence[Any] = list(texts)
-    if not found:
+    entries: Sequence[Any] = list(texts)
+    if not entries:
         raise UserError(f"There are no {what}.", where=f"`{what}`, {name}")
-    return tuple(as_text(one, f"{what[:-1]} {i}", name) for i, one in enumerate(found, 1))
+    return tuple(as_text(entry, f"{what[:-1]} {i}", name) for i, entry in enumerate(entries, 1))

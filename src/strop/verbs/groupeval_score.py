@@ -53,12 +53,12 @@ def _score(ask: Ask) -> Result:
     bounded("`replicates`", ask["replicates"], MOST_REPLICATES, "10,000 are the default")
     names = _judges(ask)
     judged = [load_judgments(name) for name in names]
-    scores = [_scored(ask, one) for one in judged]
+    scores = [_score_judge(ask, judgments) for judgments in judged]
     notes, extra = _worth(ask, names, judged, scores)
     remarks = _copies(names[0], scores)
-    for name, one, told in zip(names, judged, scores, strict=True):
-        if one.from_plan and one.source == name:  # all cells of a run
-            remarks += _keep(name, told)
+    for name, judgments, result in zip(names, judged, scores, strict=True):
+        if judgments.from_plan and judgments.source == name:  # all cells of a run
+            remarks += _keep(name, result)
     if ask["portable"] is not None:  # as a file that others read
         write(Path(ask["portable"]), portable_text(judged[0].verdicts).encode())
         remarks.append(f"wrote {len(judged[0].verdicts)} judgments to {ask['portable']}")
@@ -71,18 +71,18 @@ def _score(ask: Ask) -> Result:
         remarks.append(f"wrote {len(files)} files of NoveltyBench's form below {ask['novelty']}")
     if any(not j.by_prompt and len({c.size for c in j.cells.values()}) > 1 for j in judged):
         remarks.append("note: the cells have different group sizes; their GED are not comparable")
-    tables = [_table(one, told) for one, told in zip(judged, scores, strict=True)]
+    tables = [_table(judgments, result) for judgments, result in zip(judged, scores, strict=True)]
     cells = [quoted(f"{judged[0].source}:{cell}") for cell in list(scores[0]["cells"])[:2]]
-    both = " ".join(cells) if len(cells) == 2 else f"{quoted(judged[0].source)} OTHER"
+    sides = " ".join(cells) if len(cells) == 2 else f"{quoted(judged[0].source)} OTHER"
     extra |= _conditional(scores[0]["conditional"]) if "conditional" in scores[0] else {}
     return Result(
         table=tables[0],
         more=dict(zip(names[1:], tables[1:], strict=True)) | extra,
-        facts={"answer": [judged_sentence(one) for one in tables]},
+        facts={"answer": [judged_sentence(table) for table in tables]},
         notes=(*_notes(judged, scores, tables), *notes),
         json=scores[0] if len(scores) == 1 else {"judges": scores},
         remarks=tuple(remarks),
-        next=f"strop groupeval compare {both}",
+        next=f"strop groupeval compare {sides}",
         value=scores[0] if len(scores) == 1 else scores,
     )
 
@@ -106,22 +106,22 @@ def _worth(
 
     notes: list[str] = []
     tables: dict[str, Table] = {}
-    for name, one, told in zip(names, judged, scores, strict=True):
-        if one.judge is not None and one.judge.kind != "human" and one.modes:
-            card = card_of(one.judge, ask["card"])
-            told["card"] = card
-            notes.append(card_words(card, one.judge.title, one.profile))
+    for name, judgments, result in zip(names, judged, scores, strict=True):
+        if judgments.judge is not None and judgments.judge.kind != "human" and judgments.modes:
+            card = card_of(judgments.judge, ask["card"])
+            result["card"] = card
+            notes.append(card_words(card, judgments.judge.title, judgments.profile))
         if ask["person"] is not None:
             from strop.groupeval.judgments import open_series, where_is
             from strop.groupeval.labelled import correct_series, corrected_words
 
             person = open_series(where_is(name), ask["person"])
-            found = correct_series(open_series(name), person, seed=ask["seed"])
-            told["corrected"] = found
-            rows = [{"generator": cell, **row} for cell, row in found["cells"].items()]
-            title = f"{found['judge']}, corrected by {found['person']}"
+            corrected = correct_series(open_series(name), person, seed=ask["seed"])
+            result["corrected"] = corrected
+            rows = [{"generator": cell, **row} for cell, row in corrected["cells"].items()]
+            title = f"{corrected['judge']}, corrected by {corrected['person']}"
             tables[f"corrected {name}"] = Table(title, CORRECTED, rows)
-            notes += corrected_words(found)
+            notes += corrected_words(corrected)
     return notes, tables
 
 
@@ -134,15 +134,15 @@ def _copies(name: str, scores: list[dict[str, Any]]) -> list[str]:
         return []  # a file of judgments has no texts
     series = open_series(name)
     if series.profile.kind != "unconditional":
-        return []  # copies among the answers to a prompt stand in one group
-    cells = [one for one in series.plan.cells if one in scores[0]["cells"]]
-    found = {one: copied_texts(series.texts(one)) for one in cells}
-    for one, (exact, near) in found.items():
-        share = (exact + near) / series.plan.cells[one]
-        for told in scores:
+        return []  # copies among the answers to a prompt are in one group
+    cells = [cell for cell in series.plan.cells if cell in scores[0]["cells"]]
+    copies = {cell: copied_texts(series.texts(cell)) for cell in cells}
+    for cell, (exact, near) in copies.items():
+        share = (exact + near) / series.plan.cells[cell]
+        for result in scores:
             counts = {"n_exact_copies": exact, "n_near_copies": near, "copied_share": share}
-            told["cells"].get(one, {}).update(counts)
-    return [f"warning: {one}" for one in copy_warnings(found, series.plan)]
+            result["cells"].get(cell, {}).update(counts)
+    return [f"warning: {warning}" for warning in copy_warnings(copies, series.plan)]
 
 
 def kept_scores(folder: Path) -> Result:
@@ -151,15 +151,15 @@ def kept_scores(folder: Path) -> Result:
     from strop.groupeval.series import list_series
 
     tables: dict[str, Table] = {}
-    every = list_series(folder)
-    for series in every:
+    all_series = list_series(folder)
+    for series in all_series:
         judgments = load_judgments(f"{folder}@{series.id}")
-        found = current_scores(series, judgments)
-        if found is not None:
-            some = {"scores": _table(judgments, found), "differences": differences(found)}
-            some |= _conditional(found["conditional"]) if "conditional" in found else {}
-            whose = f"-{series.id}" if len(every) > 1 else ""
-            tables |= {f"{name}{whose}": one for name, one in some.items()}
+        scores = current_scores(series, judgments)
+        if scores is not None:
+            judge_tables = {"scores": _table(judgments, scores), "differences": differences(scores)}
+            judge_tables |= _conditional(scores["conditional"]) if "conditional" in scores else {}
+            whose = f"-{series.id}" if len(all_series) > 1 else ""
+            tables |= {f"{name}{whose}": table for name, table in judge_tables.items()}
     if not tables:
         raise UserError(
             "No judge of this directory has been scored, or not since it was judged.",
@@ -176,30 +176,30 @@ def _judges(ask: Ask) -> list[str]:
     named, series = ask["judged"], ask["series"]
     if series is not None:
         return [f"{named}@{series}"]
-    every = list_series(named) if Path(named).is_dir() else []
-    if ask["person"] is not None and every:
-        every = [one for one in every if ask["person"] not in (one.id, one.name)]
-        return [f"{named}@{one.id}" for one in every] or [named]
-    if len(every) < 2:
+    all_series = list_series(named) if Path(named).is_dir() else []
+    if ask["person"] is not None and all_series:
+        all_series = [judge for judge in all_series if ask["person"] not in (judge.id, judge.name)]
+        return [f"{named}@{judge.id}" for judge in all_series] or [named]
+    if len(all_series) < 2:
         return [named]
     alone = [name for name in ("labels", "portable", "novelty") if ask[name] is not None]
     if alone:
         raise UserError(
             "Several judges have judged this plan; name one.",
             where=f"`{alone[0]}`",
-            expected=", ".join(f"{one.name} ({one.id})" for one in every),
-            fix=f"use `series={every[0].id}`",
+            expected=", ".join(f"{judge.name} ({judge.id})" for judge in all_series),
+            fix=f"use `series={all_series[0].id}`",
         )
-    return [f"{named}@{one.id}" for one in every]
+    return [f"{named}@{judge.id}" for judge in all_series]
 
 
-def _scored(ask: Ask, judgments: Judgments) -> dict[str, Any]:
+def _score_judge(ask: Ask, judgments: Judgments) -> dict[str, Any]:
     from strop.groupeval.bootstrap import against_first, score
 
     settings = ask.some("replicates", "seed")
     total = settings["replicates"] * len(judgments.cells)
-    with ask.bars.share(f"scoring {judgments.source}", total) as told:
-        scores = score(judgments, **settings, told=told)
+    with ask.bars.share(f"scoring {judgments.source}", total) as advance:
+        scores = score(judgments, **settings, told=advance)
     scores["differences"] = against_first(judgments)
     if ask["labels"] is not None:
         from strop.groupeval.labelled import conditional, label, read_labels
@@ -230,9 +230,9 @@ def _table(judgments: Judgments, scores: dict[str, Any]) -> Table:
     cells = scores["cells"]
     hidden = HIDDEN if judgments.by_prompt else ()
     columns = [
-        one
-        for one in COLUMNS
-        if one.name not in hidden and any(_has(cell, one.name) for cell in cells.values())
+        column
+        for column in COLUMNS
+        if column.name not in hidden and any(_has(cell, column.name) for cell in cells.values())
     ]
     rows = [
         {
@@ -253,32 +253,40 @@ def _has(cell: dict[str, Any], name: str) -> bool:
 
 
 def _notes(judged: list[Judgments], scores: list[dict[str, Any]], tables: list[Table]) -> list[str]:
-    """What the columns mean, and what must be minded about the numbers."""
-    shown = dict.fromkeys(one for table in tables for one in table.columns if one.help)
-    notes = [" ".join(f"{one.heading}: {one.help}" for one in shown)]
-    if any(not one.modes for one in judged):
+    """What the columns mean, and caveats about the numbers."""
+    explained = dict.fromkeys(column for table in tables for column in table.columns if column.help)
+    notes = [" ".join(f"{column.heading}: {column.help}" for column in explained)]
+    if any(not judgments.modes for judgments in judged):
         notes.append("These judgments have no modes, so there is no GED.")
-    if any(one.judge is not None and one.judge.kind == "offline" for one in judged):
+    if any(
+        judgments.judge is not None and judgments.judge.kind == "offline" for judgments in judged
+    ):
         notes.append(OFFLINE)
-    if any(one.by_prompt for one in judged):
+    if any(judgments.by_prompt for judgments in judged):
         notes.append("Each prompt counts once; the 95% intervals are over prompts.")
     return notes + [
         f"{name}: {score.upper()}, {cell[f'{score}_interval_mind']}"
-        for told in scores
-        for name, cell in told["cells"].items()
+        for result in scores
+        for name, cell in result["cells"].items()
         for score in ("geq", "ged")
         if cell.get(f"{score}_interval_mind") and (cell["geq"].bounded or "n_prompts" in cell)
     ]
 
 
-def _conditional(told: dict[str, Any]) -> dict[str, Table]:
-    by_generator = zip(told["generators"], told["cgeq"], told["auroc_by_generator"], strict=True)
+def _conditional(result: dict[str, Any]) -> dict[str, Table]:
+    by_generator = zip(
+        result["generators"], result["cgeq"], result["auroc_by_generator"], strict=True
+    )
     rows = [
-        [name, f"{told['success'][i]:.1%}", *(" ".join(_both(one)) for one in pair)]
+        [
+            name,
+            f"{result['success'][i]:.1%}",
+            *(" ".join(_value_and_ends(interval)) for interval in pair),
+        ]
         for i, (name, *pair) in enumerate(by_generator)
     ]
     over_both = [
-        [name, *_both(told[key]), str(told[count])]
+        [name, *_value_and_ends(result[key]), str(result[count])]
         for name, key, count in (
             ("GEQ, second minus first", "cgeq_difference", "n_prompts"),
             ("AUROC", "auroc", "n_prompts"),
@@ -287,10 +295,10 @@ def _conditional(told: dict[str, Any]) -> dict[str, Table]:
         )
     ]
     each = grid(["generator", "success", "conditional GEQ", "AUROC"], rows)
-    both = grid(["over both", "value", "95% interval", "prompts"], over_both)
+    overall = grid(["over both", "value", "95% interval", "prompts"], over_both)
     return {
         "labels": replace(each, title="Against labels"),
-        "labels_over_both": replace(both, title="Against labels, over both"),
+        "labels_over_both": replace(overall, title="Against labels, over both"),
     }
 
 
@@ -317,8 +325,8 @@ HIDDEN = ("ged", "dominant_share", "ceiling_rate", "non_high_confidence_rate")
 def _bounds(cell: dict[str, Any]) -> str:
     if cell["n_groups"] == cell["n_groups_asked"]:
         return "complete"
-    told = {name.upper(): cell[f"{name}_bounds"] for name in ("geq", "ged")}
-    ends = [f"{name} [{b[0]:.2f}, {b[1]:.2f}]" for name, b in told.items() if b is not None]
+    bounds = {name.upper(): cell[f"{name}_bounds"] for name in ("geq", "ged")}
+    ends = [f"{name} [{b[0]:.2f}, {b[1]:.2f}]" for name, b in bounds.items() if b is not None]
     return ", ".join(ends)
 
 
@@ -328,9 +336,12 @@ def _number(value: Interval | float | None) -> str:
     return "-" if value is None else f"{value:.2f}"
 
 
-def _both(found: Interval | None) -> list[str]:
+def _value_and_ends(interval: Interval | None) -> list[str]:
     """Value and ends in two decimals, or dashes."""
-    return [_number(found), "-" if found is None or not found.bounded else found.span(".2f")]
+    return [
+        _number(interval),
+        "-" if interval is None or not interval.bounded else interval.span(".2f"),
+    ]
 
 
 def _compare(ask: Ask) -> Result:
@@ -338,7 +349,7 @@ def _compare(ask: Ask) -> Result:
     from strop.groupeval.judgments import load_judgments, where_is
 
     sides = [load_judgments(ask[side]) for side in ("a", "b")]
-    places = list(dict.fromkeys(where_is(one.source) for one in sides))
+    runs = list(dict.fromkeys(where_is(side.source) for side in sides))
     compared = compare(*sides)
     unchecked = " and ".join(compared["unchecked"])
     remark = f"note: a file of judgments does not name its {unchecked}; check that they match"
@@ -350,8 +361,8 @@ def _compare(ask: Ask) -> Result:
     ]
     heads = ["A", "B"] if several else list(sides_of(compared["pairs"][0], compared))
     titles = [*(["A → B"] if several else []), "", *heads, "B minus A [95%]"]
-    notes = [note for row in compared["pairs"] for note in _minded(row)]
-    if any(one.judge is not None and one.judge.kind == "offline" for one in sides):
+    notes = [note for row in compared["pairs"] for note in _caveats(row)]
+    if any(side.judge is not None and side.judge.kind == "offline" for side in sides):
         notes.append(OFFLINE)
     answer = [decision(row, compared) for row in compared["pairs"][:NAMED]]
     if len(compared["pairs"]) > NAMED:
@@ -360,12 +371,12 @@ def _compare(ask: Ask) -> Result:
         parts=(grid(titles, rows), *notes, "", *map(Strong, answer)),
         json={**compared, "answer": answer},
         remarks=(remark,) if unchecked else (),
-        next=f"strop report {' '.join(map(quoted, places))} -o {quoted(places[0])}.html",
+        next=f"strop report {' '.join(map(quoted, runs))} -o {quoted(runs[0])}.html",
         value=compared,
     )
 
 
-def _minded(row: dict[str, Any]) -> list[str]:
+def _caveats(row: dict[str, Any]) -> list[str]:
     """What a reader of one pair's numbers must know."""
     who = f"{row['cell_a']} → {row['cell_b']}"
     notes = [
@@ -388,13 +399,15 @@ def _numbers(row: dict[str, Any]) -> list[list[str]]:
         sides = [_number(row[f"ged_{side}"]) for side in "ab"]
         between = row.get("ged_difference_interval") or row["ged_difference"]
         lines.append(["GED", *sides, f"{between:+.2f}"])
-    for one in FACTOR_COLUMNS:
-        a, b = (row.get(f"{one.name}_{side}") for side in "ab")
+    for column in FACTOR_COLUMNS:
+        a, b = (row.get(f"{column.name}_{side}") for side in "ab")
         if a is None or b is None:
             continue
-        between = row.get(f"{one.name}_difference", b - a)
-        moved = replace(one, signed=True).entry({one.name: between}).line
-        lines.append([one.heading, one.text(a), one.text(b), moved.replace("\N{MINUS SIGN}", "-")])
+        between = row.get(f"{column.name}_difference", b - a)
+        moved = replace(column, signed=True).entry({column.name: between}).line
+        lines.append(
+            [column.heading, column.text(a), column.text(b), moved.replace("\N{MINUS SIGN}", "-")]
+        )
     judged = [f"{row[f'n_groups_{side}']} of {row[f'n_groups_asked_{side}']}" for side in "ab"]
     return [*lines, ["groups judged", *judged, ""]]
 
@@ -412,7 +425,7 @@ def _agree(ask: Ask) -> Result:
     from strop.groupeval.trust import agree
 
     agreement = agree([load_judgments(name) for name in judges])
-    asked = f"{agreement['n_groups']} of {agreement['n_groups_asked']} groups"
+    counted = f"{agreement['n_groups']} of {agreement['n_groups_asked']} groups"
     modes = {(row["a"], row["b"]): row for row in agreement["modes"] or []}
     rows = []
     for row in agreement["rank_correlations"]:
@@ -424,7 +437,7 @@ def _agree(ask: Ask) -> Result:
     alphas = [[name, _number(alpha)] for name, alpha in agreement["alpha"].items()]
     return Result(
         parts=(
-            f"{asked}, {agreement['n_outputs']} graded outputs that all judges have in common",
+            f"{counted}, {agreement['n_outputs']} graded outputs that all judges have in common",
             grid(["grade", "Krippendorff's alpha"], alphas),
             grid(titles, rows),
         ),
@@ -439,47 +452,47 @@ def _reliability(ask: Ask) -> Result:
     from strop.groupeval.trust import reliability
 
     run = quoted(ask["run"])
-    found = reliability(open_series(ask["run"], ask["series"]), seed=ask["seed"])
+    result = reliability(open_series(ask["run"], ask["series"]), seed=ask["seed"])
     again = f"strop groupeval judge {run} ... --repeats 2"
     return Result(
-        parts=(grid(["what", "value"], _reliability_rows(found)),),
-        json=found,
-        next=f"strop groupeval score {run}" if found["repeats"] else again,
-        value=found,
+        parts=(grid(["what", "value"], _reliability_rows(result)),),
+        json=result,
+        next=f"strop groupeval score {run}" if result["repeats"] else again,
+        value=result,
     )
 
 
-def _reliability_rows(found: dict[str, Any]) -> list[list[str]]:
-    rows = [["groups judged", f"{found['n_groups']} of {found['n_groups_asked']}"]]
-    for number, repeat in enumerate(found["repeats"], 1):
+def _reliability_rows(result: dict[str, Any]) -> list[list[str]]:
+    rows = [["groups judged", f"{result['n_groups']} of {result['n_groups_asked']}"]]
+    for number, repeat in enumerate(result["repeats"], 1):
         rows += _repeat(f"repeat {number}", repeat)
-    if not found["repeats"]:
+    if not result["repeats"]:
         rows.append(["repeats", "none asked for: the judge's noise is unknown"])
-    controls = found["controls"]
-    rows.append(["controls judged", f"{controls['n_groups']} of {found['n_controls_asked']}"])
+    controls = result["controls"]
+    rows.append(["controls judged", f"{controls['n_groups']} of {result['n_controls_asked']}"])
     if controls["n_groups"]:
         rows += [[name.replace("_", " "), _number(controls[name])] for name in list(controls)[1:]]
-    positions = found["positions"]
+    positions = result["positions"]
     if positions:
         means = " ".join(f"{mean:.2f}" for mean in positions["mean_quality"])
         rows.append(["quality by position", means])
         rows.append(["position effect, p-value", f"{positions['p_value']:.3f}"])
-    for name, length in found["lengths"].items():
+    for name, length in result["lengths"].items():
         rows.append([f"length and quality, {name}", _number(length["spearman"])])
     return rows
 
 
-def _repeat(name: str, told: dict[str, Any]) -> list[list[str]]:
-    if not told["n_groups"]:
+def _repeat(name: str, repeat: dict[str, Any]) -> list[list[str]]:
+    if not repeat["n_groups"]:
         return [[name, "no group judged twice"]]
     rows = [
-        [f"{name}: groups judged twice", str(told["n_groups"])],
-        [f"{name}: grades equal", _number(told["grades_equal"])],
-        [f"{name}: mean change of quality", _number(told["quality_mean_abs_change"])],
-        [f"{name}: alpha of quality", _number(told["quality_alpha"])],
+        [f"{name}: groups judged twice", str(repeat["n_groups"])],
+        [f"{name}: grades equal", _number(repeat["grades_equal"])],
+        [f"{name}: mean change of quality", _number(repeat["quality_mean_abs_change"])],
+        [f"{name}: alpha of quality", _number(repeat["quality_alpha"])],
     ]
-    if told["modes"]:
-        rows.append([f"{name}: modes, adjusted Rand", _number(told["modes"]["adjusted_rand"])])
+    if repeat["modes"]:
+        rows.append([f"{name}: modes, adjusted Rand", _number(repeat["modes"]["adjusted_rand"])])
     return rows
 
 

@@ -35,8 +35,8 @@ PAPERS = ("groupeval-mdlm", "groupeval-didi")
 RUNS = ("run", "groupeval")
 SETTINGS = points.SETTINGS
 RUBRIC = (
-    "The judges' rubric is strop's own wording, not the paper's: scores of the two are not one "
-    "scale. Compare standard with sharpened inside a series, never across judges."
+    "The judges' rubric is strop's own wording, not the paper's: their scores are on "
+    "different scales. Compare standard with sharpened inside a series, never across judges."
 )
 COLUMNS = (
     Column("judge"),
@@ -53,7 +53,7 @@ COLUMNS = (
 )
 
 INVALID = share_column("invalid_rate", "invalid", "texts that fail.", 3)
-BESIDE_GED = {one.name: one for one in (*FACTOR_COLUMNS, INVALID, *DIAGNOSTICS)}
+BESIDE_GED = {column.name: column for column in (*FACTOR_COLUMNS, INVALID, *DIAGNOSTICS)}
 
 Contrast = Mapping[str, Any]
 """One row: judge, steps, GEQ and GED of both samplers, difference with interval."""
@@ -69,7 +69,7 @@ def paper_contrasts(name: str) -> list[dict[str, Any]]:
 
 
 def contrast(judgments: Judgments, standard: str, sharpened: str) -> dict[str, Any]:
-    """GEQ and GED of two cells of one series, the difference of GEQ, and what stands beside GED."""
+    """GEQ and GED of two cells of one series, the difference of GEQ, and the diagnostics of GED."""
     from strop.groupeval.bootstrap import compare
     from strop.groupeval.scores import diagnose
 
@@ -94,7 +94,7 @@ def contrast(judgments: Judgments, standard: str, sharpened: str) -> dict[str, A
 
 def _run(ask: Ask) -> Result:
     model = points.load(ask, ask.sources[0])
-    named, told = points.named_points(model.spec.family, ask["sampler"], SETTINGS)
+    named, left_out = points.named_points(model.spec.family, ask["sampler"], SETTINGS)
     names = [(m, name) for m in ask["steps"] for name in named]
     drawn = points.draw(ask, model, [(m, named[name]) for m, name in names], ask.out / RUNS[0])
     texts = {
@@ -117,15 +117,15 @@ def _run(ask: Ask) -> Result:
     facts = {"generator": ask.sources[0], "outputs_per_cell": ask["n"], **summary(rows)}
     title = f"{ask.sources[0]}: standard against sharpened, by judge"
     notes = (
-        *told,
+        *left_out,
         RUBRIC,
         parameters.grouping(ask["partition"]),
         _saturates(),
         *((SMOKE_NOTE,) if ask.smoke else ()),
     )
     more = {"diagnostics": _diagnostics(rows)}
-    said = ask.said(checkpoint=ask.sources[0])
-    return Result(said, Table(title, COLUMNS, rows), more, facts, notes)
+    settings = ask.said(checkpoint=ask.sources[0])
+    return Result(settings, Table(title, COLUMNS, rows), more, facts, notes)
 
 
 def _levels(steps: Sequence[int], scored: Sequence[Measured]) -> dict[int, dict[str, Any]]:
@@ -133,8 +133,8 @@ def _levels(steps: Sequence[int], scored: Sequence[Measured]) -> dict[int, dict[
     return {
         m: {
             f"{name}_{setting}": value
-            for setting, one in zip(SETTINGS, scored[2 * i : 2 * i + 2], strict=True)
-            for name, value in (("perplexity", one.perplexity()), ("entropy", one.entropy))
+            for setting, cell in zip(SETTINGS, scored[2 * i : 2 * i + 2], strict=True)
+            for name, value in (("perplexity", cell.perplexity()), ("entropy", cell.entropy))
         }
         for i, m in enumerate(steps)
     }
@@ -186,8 +186,8 @@ def sign_counts(rows: Sequence[Contrast]) -> dict[str, Any]:
     clear = [row["difference"].value for row in rows if row["excludes_zero"]]
 
     def higher(score: Score, judge: str | None = None, sign: int = 1) -> int:
-        mine = [row for row in rows if judge in (None, row["judge"])]
-        return sum(sign * _gap(row, score) > 0 for row in mine)
+        matching = [row for row in rows if judge in (None, row["judge"])]
+        return sum(sign * _gap(row, score) > 0 for row in matching)
 
     return {
         "pairs": len(rows),
@@ -207,12 +207,17 @@ def step_savings(rows: Sequence[Contrast], *, few: int = 256, many: int = 1024) 
     """Sharpened at few steps against standard at many, by judge."""
     judges = {}
     for judge in _judges(rows):
-        mine = {row["steps"]: row for row in rows if row["judge"] == judge}
-        if few in mine and many in mine:
-            pairs = {k: (mine[many][f"{k}_standard"], mine[few][f"{k}_sharpened"]) for k in SCORES}
+        by_steps = {row["steps"]: row for row in rows if row["judge"] == judge}
+        if few in by_steps and many in by_steps:
+            pairs = {
+                k: (by_steps[many][f"{k}_standard"], by_steps[few][f"{k}_sharpened"])
+                for k in SCORES
+            }
             judges[judge] = {score: list(pair) for score, pair in pairs.items()}
             judges[judge] |= {f"{k}_higher": fast > slow for k, (slow, fast) in pairs.items()}
-    higher = {f"{k}_higher": sum(one[f"{k}_higher"] for one in judges.values()) for k in SCORES}
+    higher = {
+        f"{k}_higher": sum(outcome[f"{k}_higher"] for outcome in judges.values()) for k in SCORES
+    }
     return {"few": few, "many": many, "judges": judges, **higher, "of": len(judges)}
 
 
@@ -223,13 +228,13 @@ def judge_correlations(
     from strop.groupeval.trust import spearman
 
     def cells(judge: str, score: Score) -> list[float]:
-        mine = [row for row in rows if row["judge"] == judge]
-        return [row[f"{score}_{which}"] for row in mine for which in SETTINGS]
+        of_judge = [row for row in rows if row["judge"] == judge]
+        return [row[f"{score}_{which}"] for row in of_judge for which in SETTINGS]
 
     pairs = [
-        {"a": one, "b": other}
-        | {score: spearman(cells(one, score), cells(other, score)) for score in SCORES}
-        for one, other in combinations(judges or _judges(rows), 2)
+        {"a": first, "b": second}
+        | {score: spearman(cells(first, score), cells(second, score)) for score in SCORES}
+        for first, second in combinations(judges or _judges(rows), 2)
     ]
     return {"n_cells": len(cells(_judges(rows)[0], "geq")), "pairs": pairs}
 
@@ -265,7 +270,7 @@ def quality_diversity(rows: Sequence[Contrast]) -> Figure:
     wide, high = max(1, 2 * across / ACROSS), 0.9 + 2.0 * lines
     figure, grid = panels(lines, high, across, wide, sharex=True, sharey=True)
     for axes, judge in zip(grid, judges, strict=False):
-        for row in (one for one in rows if one["judge"] == judge):
+        for row in (entry for entry in rows if entry["judge"] == judge):
             if row["ged_standard"] is None or row["ged_sharpened"] is None:
                 continue
             ged, geq = ([row[f"{score}_{which}"] for which in SETTINGS] for score in ("ged", "geq"))
@@ -280,9 +285,9 @@ def quality_diversity(rows: Sequence[Contrast]) -> Figure:
         )
     for axes in grid[len(judges) :]:
         axes.set_axis_off()
-    for place, axes in enumerate(grid[: len(judges)]):
+    for number, axes in enumerate(grid[: len(judges)]):
         # The lowest plot of each column carries the axis.
-        axes.tick_params(labelbottom=place + across >= len(judges))
+        axes.tick_params(labelbottom=number + across >= len(judges))
     figure.legend(
         *_legend(colours),
         loc="outside upper center",
@@ -311,11 +316,11 @@ def _beside(name: str) -> Any:
 
     def table(result: Result, *_: Any) -> Table:
         rows = [
-            {**_named(row, f"{row['judge']} (paper)"), "paper": row["difference"]}
+            {**_with_levels(row, f"{row['judge']} (paper)"), "paper": row["difference"]}
             for row in paper_contrasts(name)
         ]
         for row in result.table.rows:
-            named = _named(row, f"{row['judge']} (here)")
+            named = _with_levels(row, f"{row['judge']} (here)")
             rows.append({**named, "measured": row["difference"]})
         rows = [{"paper": None, "measured": None, **row} for row in rows]
         keys = (Column("judge"), Column("steps", "M"))
@@ -327,7 +332,7 @@ def _beside(name: str) -> Any:
 def _beside_main(result: Result, *_: Any) -> Table:
     """Table 2A: four numbers of two samplers at every budget, and what the text prints beside GED.
 
-    Judged numbers of the paper's judge and of ours are no one scale; both are shown as they are.
+    The paper's judge and ours have different scales; both are shown as they are.
     """
     printed = paper.table("groupeval-main").by("steps")
     beside_ged = paper.table("groupeval-diagnostics").by(
@@ -335,17 +340,17 @@ def _beside_main(result: Result, *_: Any) -> Table:
     )
     rows = []
     for row in result.table.rows:
-        said = printed.get((row["steps"],), {})
+        printed_row = printed.get((row["steps"],), {})
         for name, label in MAIN.items():
             for setting in SETTINGS:
                 at = (name, setting, row["steps"])
-                known = said.get(f"{name}_{setting}")
-                known = beside_ged.get(at, {}).get("low") if known is None else known
+                published = printed_row.get(f"{name}_{setting}")
+                published = beside_ged.get(at, {}).get("low") if published is None else published
                 measured = row[f"{name}_{setting}"]
-                if known is None and name in BESIDE_GED:
+                if published is None and name in BESIDE_GED:
                     continue
                 keys = {"judge": row["judge"], "steps": row["steps"], "number": label}
-                row_ = {**keys, "sampler": setting, "paper": known, "measured": measured}
+                row_ = {**keys, "sampler": setting, "paper": published, "measured": measured}
                 if name in JUDGED:  # another judge and another rubric: no noise to compare by
                     row_["within"] = None
                 else:
@@ -364,14 +369,14 @@ MAIN |= {"invalid_rate": "invalid share", "effective_modes": "effective modes"}
 JUDGED = ("geq", "ged", *BESIDE_GED)
 
 
-def _named(row: Contrast, judge: str) -> dict[str, Any]:
-    """A judge's row with its levels in words; judges are never compared, so no noise is told."""
-    shown = next(one for one in COLUMNS if one.name == "ged_sharpened")
-    told = {}
+def _with_levels(row: Contrast, judge: str) -> dict[str, Any]:
+    """A judge's row with its levels in words; judges are never compared, so no noise is given."""
+    ged_column = next(column for column in COLUMNS if column.name == "ged_sharpened")
+    levels = {}
     for name in ("geq", "ged"):
         pair = (row[f"{name}_standard"], row[f"{name}_sharpened"])
-        told[name] = " to ".join(shown.text(one) for one in pair)
-    return {"judge": judge, "steps": row["steps"], **told, "within": None}
+        levels[name] = " to ".join(ged_column.text(value) for value in pair)
+    return {"judge": judge, "steps": row["steps"], **levels, "within": None}
 
 
 STUDY = Study(
@@ -396,6 +401,6 @@ STUDY = Study(
     examples=("strop study groupeval --steps 16 -n 32 -o runs/judged",),
     items=(
         paper.item("groupeval-main", _beside_main),
-        *(paper.item(one, _beside(one)) for one in ("groupeval-mdlm", "groupeval-didi")),
+        *(paper.item(name, _beside(name)) for name in ("groupeval-mdlm", "groupeval-didi")),
     ),
 )

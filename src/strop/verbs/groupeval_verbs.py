@@ -1,4 +1,4 @@
-"""strop groupeval: judge texts in groups; here the plan, what was judged of it, and people."""
+"""strop groupeval: plans of groups, how far they are judged, and judging by people."""
 
 from __future__ import annotations
 
@@ -45,7 +45,8 @@ def _plan(ask: Ask) -> Result:
         )
     prompted = rules.kind == "answers"
     copies = {
-        one.name: copied_texts(one.texts, one.prompts if prompted else None) for one in sources
+        source.name: copied_texts(source.texts, source.prompts if prompted else None)
+        for source in sources
     }
     warned = copy_warnings(copies, plan) if rules.kind == "unconditional" else []
     notes = [*left_out, *_better_profile(sources, rules), *warned]
@@ -54,7 +55,7 @@ def _plan(ask: Ask) -> Result:
             name,
             str(n),
             str(sum(group.cell == name for group in plan.groups)),
-            *(f"{some} ({some / n:.1%})" if some else "none" for some in copies[name]),
+            *(f"{count} ({count / n:.1%})" if count else "none" for count in copies[name]),
         ]
         for name, n in plan.cells.items()
     ]
@@ -62,7 +63,7 @@ def _plan(ask: Ask) -> Result:
     return Result(
         parts=(
             grid(["generator", "outputs", "groups", "exact copies", "near copies"], rows),
-            _planned(plan, new),
+            _plan_sentence(plan, new),
         ),
         json={
             "run": str(ask.out),
@@ -79,7 +80,7 @@ def _plan(ask: Ask) -> Result:
             "pairs_reused": plan.reuse,
             "notes": notes,
         },
-        remarks=tuple(f"note: {told}" for told in notes),
+        remarks=tuple(f"note: {note}" for note in notes),
         next=f"strop groupeval judge {quoted(ask.out)} {again}",
         value=plan,
     )
@@ -89,7 +90,9 @@ def _better_profile(sources: list[Source], rules: Profile) -> list[str]:
     """Texts that answer prompts, several each, are better judged prompt by prompt."""
     if rules.kind != "unconditional":
         return []
-    if not any(one.prompts and len(set(one.prompts)) < len(one.prompts) for one in sources):
+    if not any(
+        source.prompts and len(set(source.prompts)) < len(source.prompts) for source in sources
+    ):
         return []
     return [
         f"prompts have several answers, which {rules.name} does not look at; --profile answers-v1 "
@@ -100,7 +103,7 @@ def _better_profile(sources: list[Source], rules: Profile) -> list[str]:
 def copied_texts(
     texts: Sequence[str], prompts: Sequence[str | None] | None = None
 ) -> tuple[int, int]:
-    """Texts whose very words another text of the pool has, and those with a near copy besides.
+    """How many texts have an exact copy in the pool, and how many others have a near copy.
 
     Near: of the shorter one's runs of four words, the other has at least half. With `prompts` only
     answers to the same one are compared.
@@ -116,16 +119,16 @@ def copied_texts(
     words: dict[str, int] = {}
     rows = [[words.setdefault(word, len(words)) for word in text.split()] for text in texts]
     for key in dict.fromkeys(keys):
-        mine = [i for i, one in enumerate(keys) if one == key]
-        ids = np.full((len(mine), max(len(rows[i]) for i in mine) or 1), -1)
-        for row, i in zip(ids, mine, strict=True):
+        same_prompt = [i for i, prompt in enumerate(keys) if prompt == key]
+        ids = np.full((len(same_prompt), max(len(rows[i]) for i in same_prompt) or 1), -1)
+        for row, i in zip(ids, same_prompt, strict=True):
             row[: len(rows[i])] = rows[i]
-        near[mine] = with_copy(ids)
+        near[same_prompt] = with_copy(ids)
     return int(exact.sum()), int((near & ~exact).sum())
 
 
 def copy_warnings(copies: Mapping[str, tuple[int, int]], plan: Plan) -> list[str]:
-    """Two copies of many texts seldom meet in a group, so the judge does not see them."""
+    """Copies seldom meet in one group, so the judge does not see them."""
     return [
         f"{name}: of {plan.cells[name]} texts {exact} are exact and {near} near copies of others; "
         f"few of them meet in a group of {plan.group_size}, so GED hardly shows it"
@@ -134,13 +137,13 @@ def copy_warnings(copies: Mapping[str, tuple[int, int]], plan: Plan) -> list[str
     ]
 
 
-def _planned(plan: Plan, new: bool) -> str:
+def _plan_sentence(plan: Plan, new: bool) -> str:
     sizes = ", ".join(f"{n} outputs: {pairs}" for n, pairs in plan.reuse.items())
     return (
         f"{len(plan.sheets)} groups to judge under {plan.profile}"
         + (f", {len(plan.controls)} of them controls" if plan.controls else "")
         + (f"; pairs of outputs judged together twice: {sizes}" if sizes else "")
-        + ("" if new else " (this plan was there already)")
+        + ("" if new else " (this plan existed already)")
     )
 
 
@@ -150,16 +153,16 @@ def _show(ask: Ask) -> Result:
     run = Path(ask["run"])
     plan, profile = open_plan(run)
     chosen = list_series(run) if ask["series"] is None else [Series.open(run, ask["series"])]
-    documents = [_document(one) for one in chosen]
+    documents = [_document(series) for series in chosen]
     rows = [
         [
-            one["name"],
-            one["series"],
-            f"{one['judgments']} of {one['asked']}",
-            ", ".join(f"{n} {reason}" for reason, n in one["reasons"].items()) or "none",
-            str(one["asked"] - one["judgments"] - len(one["failures"])),
+            document["name"],
+            document["series"],
+            f"{document['judgments']} of {document['asked']}",
+            ", ".join(f"{n} {reason}" for reason, n in document["reasons"].items()) or "none",
+            str(document["asked"] - document["judgments"] - len(document["failures"])),
         ]
-        for one in documents
+        for document in documents
     ]
     planted = f", {len(plan.controls)} controls" if plan.controls else ""
     parts: list[Part] = [
@@ -180,9 +183,9 @@ def _show(ask: Ask) -> Result:
             "series": documents,
         },
         remarks=tuple(
-            f"warning: {one['name']}: {one['warning']}"
-            for one in documents
-            if one["warning"] is not None
+            f"warning: {document['name']}: {document['warning']}"
+            for document in documents
+            if document["warning"] is not None
         ),
         next=_after_show(run, documents, failures=ask["failures"]),
         value=chosen,
@@ -192,13 +195,13 @@ def _show(ask: Ask) -> Result:
 def _after_show(run: Path, documents: list[dict[str, Any]], *, failures: bool) -> str:
     if not documents:
         return f"strop groupeval judge {quoted(run)} --base-url URL --model NAME"
-    if any(one["failures"] for one in documents) and not failures:
+    if any(document["failures"] for document in documents) and not failures:
         return f"strop groupeval show {quoted(run)} --failures"
     return f"strop groupeval score {quoted(run)}"
 
 
 def _document(series: Series) -> dict[str, Any]:
-    found = series.failures()
+    failures = series.failures()
     return {
         "series": series.id,
         "name": series.name,
@@ -208,8 +211,8 @@ def _document(series: Series) -> dict[str, Any]:
         "repeats": series.repeats,
         "served": series.served(),
         "warning": series.other_models(),
-        "reasons": dict(Counter(failure.reason for failure in found)),
-        "failures": [asdict(failure) for failure in found],
+        "reasons": dict(Counter(failure.reason for failure in failures)),
+        "failures": [asdict(failure) for failure in failures],
     }
 
 
@@ -219,10 +222,10 @@ def _replies(count: int) -> str:
 
 def _failures(documents: list[dict[str, Any]], full: bool) -> list[Part]:
     lines: list[Part] = []
-    for one in documents:
-        if one["failures"]:
-            lines.append(f"\n{one['name']} ({one['series']})")
-        for failure in one["failures"]:
+    for document in documents:
+        if document["failures"]:
+            lines.append(f"\n{document['name']} ({document['series']})")
+        for failure in document["failures"]:
             lines.append(
                 f"  {failure['cell']}, partition {failure['partition']}, group {failure['group']}: "
                 f"{failure['reason']}, {_replies(failure['attempts'])}: {failure['detail']}"
@@ -250,10 +253,10 @@ def _export_human(ask: Ask) -> Result:
     table = path.suffix == ".csv"
     page = (human_csv if table else human_page)(run, first=first).encode()
     write(path, page)
-    told = "valid: yes or no; grades: 0, 1 or 2" if table else "needs no network"
+    remark = "valid: yes or no; grades: 0, 1 or 2" if table else "needs no network"
     saved = f"{quoted(path)} --name NAME" if table else "judgments-NAME.json"
     return Result(
-        parts=(f"{path}: {len(page):,} bytes, {told}",),
+        parts=(f"{path}: {len(page):,} bytes, {remark}",),
         json={"page": str(path), "bytes": len(page)},
         next=f"strop groupeval import-human {quoted(run)} {saved}",
         value=path,
@@ -458,7 +461,7 @@ VALIDATE = Verb(
 )
 IMPORT_PROFILE = Verb(
     name="import-profile",
-    help="Freeze somebody's own prompt, rubric and JSON schema as a profile with a hash.\n\n"
+    help="Freeze your own prompt, rubric and JSON schema as a profile with a hash.\n\n"
     "Numbers under it are a series of their own. The user prompt has the places $count, $code, "
     "$data and $ids, as in the profiles that ship.",
     parameters=(

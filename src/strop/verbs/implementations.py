@@ -90,14 +90,14 @@ def _row(code: str, pool: Pool, reference: Pool) -> dict[str, Any]:
         "calls": pool.nfe,
         "canvases": pool.counts["canvases"],
     }
-    fields, known = CODES.get(code, ({}, "run, to the bit"))
-    said = {
+    fields, status = CODES.get(code, ({}, "run, to the bit"))
+    row = {
         "code": code,
-        "known": known,
+        "known": status,
         "settings": ", ".join(f"{k}={v}" for k, v in fields.items()) or "public",
         "outputs": len(pool),
     }
-    return said | {k: bootstrap(mean(np.asarray(v, float))) for k, v in values.items()}
+    return row | {k: bootstrap(mean(np.asarray(v, float))) for k, v in values.items()}
 
 
 STUDY = Study(

@@ -32,7 +32,9 @@ def _draw(ask: Ask) -> Result:
         parts = [f"{len(texts)} texts in {ask['out']}"]
         following = f"strop language score {quoted(ask['out'])}"
     document = {"language": ask["language"], "texts": texts, "out": ask["out"]}
-    return Result(parts=tuple(parts), json=document, next=following + _asked(ask), value=texts)
+    return Result(
+        parts=tuple(parts), json=document, next=following + _language_flag(ask), value=texts
+    )
 
 
 def _score(ask: Ask) -> Result:
@@ -44,27 +46,27 @@ def _score(ask: Ask) -> Result:
     entropy = language.entropy(DRAWS)
     lines, rows = [], []
     for source in read_inputs([ask["texts"]]):
-        found = score(source.texts, language=language, entropy=entropy)
-        rows.append({"source": source.name, "texts": len(source.texts), **plain(vars(found))})
+        scores = score(source.texts, language=language, entropy=entropy)
+        rows.append({"source": source.name, "texts": len(source.texts), **plain(vars(scores))})
         lines.append(
             [
                 source.name,
                 str(len(source.texts)),
-                f"{found.violations:.2f}",
-                f"{found.without.value:.0%}",
-                f"{found.excess:.1f}",
-                f"{found.effective_modes:.1f}",
-                f"{found.coverage:.0%}",
-                f"{found.overlap:.2f}",
+                f"{scores.violations:.2f}",
+                f"{scores.without.value:.0%}",
+                f"{scores.excess:.1f}",
+                f"{scores.effective_modes:.1f}",
+                f"{scores.coverage:.0%}",
+                f"{scores.overlap:.2f}",
             ]
         )
-    known = "texts", "n", "violations", "without", "excess (nats)", "modes", "coverage", "overlap"
+    header = "texts", "n", "violations", "without", "excess (nats)", "modes", "coverage", "overlap"
     true = rows[0]["true_modes"]
     note = f"entropy {entropy:.2f} nats a text; the language has {true:.1f} effective modes"
     return Result(
-        parts=(grid(known, lines), note),
+        parts=(grid(header, lines), note),
         json={"language": ask["language"], "entropy": entropy.document(), "rows": rows},
-        next="strop language explain TEXT" + _asked(ask),
+        next="strop language explain TEXT" + _language_flag(ask),
         value=rows,
     )
 
@@ -72,27 +74,28 @@ def _score(ask: Ask) -> Result:
 def _explain(ask: Ask) -> Result:
     from strop.language import explain
 
-    found = explain(ask["text"], language=ask["language"])
-    lines = [[str(w.position), w.sentence, w.stands, w.should, w.because] for w in found.wrong]
+    explanation = explain(ask["text"], language=ask["language"])
+    lines = [
+        [str(w.position), w.sentence, w.stands, w.should, w.because] for w in explanation.wrong
+    ]
     header = ["token", "sentence", "stands", "should stand", "because"]
-    about = ", ".join(f"{name}: {value}" for name, value in found.latents.items())
-    counted = (
-        f"{len(lines)} violation{'' if len(lines) == 1 else 's'}, log P {found.log_p:.2f} nats"
-    )
-    parts = (found.text, "", about, counted, *([grid(header, lines)] if lines else []))
-    following = "strop language draw" + _asked(ask)
-    return Result(parts=parts, json=asdict(found), next=following, value=found)
+    about = ", ".join(f"{name}: {value}" for name, value in explanation.latents.items())
+    plural = "" if len(lines) == 1 else "s"
+    counted = f"{len(lines)} violation{plural}, log P {explanation.log_p:.2f} nats"
+    parts = (explanation.text, "", about, counted, *([grid(header, lines)] if lines else []))
+    following = "strop language draw" + _language_flag(ask)
+    return Result(parts=parts, json=asdict(explanation), next=following, value=explanation)
 
 
 def _bound(ask: Ask) -> Result:
     from strop.language import Language, path_bounds
 
     language = Language.load(ask["language"])
-    found = [
-        one
+    results = [
+        bound
         for steps in ask["steps"]
         for temperature in ask["temperature"]
-        for one in path_bounds(
+        for bound in path_bounds(
             language,
             steps,
             temperature=temperature,
@@ -102,8 +105,8 @@ def _bound(ask: Ask) -> Result:
         )
     ]
     rows = [
-        [str(one.steps), f"{one.temperature:g}", str(one.paths), f"{one.bound:.2f}"]
-        for one in found
+        [str(bound.steps), f"{bound.temperature:g}", str(bound.paths), f"{bound.bound:.2f}"]
+        for bound in results
     ]
     title = "KL(language || sampler) is at most, in nats per text"
     table = grid(["M", "tau", "paths", "bound [95%]"], rows)
@@ -112,36 +115,36 @@ def _bound(ask: Ask) -> Result:
         json={
             "language": ask["language"],
             "texts": ask["n"],
-            "rows": plain([vars(r) for r in found]),
+            "rows": plain([vars(r) for r in results]),
         },
         next="strop sample embedded:perfect --steps 4,64 -n 16 -o runs/perfect",
-        value=found,
+        value=results,
     )
 
 
 def _check(ask: Ask) -> Result:
     from strop.language import check
 
-    found = check(ask["grammar"])
+    facts = check(ask["grammar"])
     error = None
-    if found["error"] > CLOSE:
+    if facts["error"] > CLOSE:
         error = CheckFailed(
             "Two ways to the predictive laws differ.",
             where=ask["grammar"],
-            got=found["error"],
+            got=facts["error"],
             expected=f"at most {CLOSE}",
         )
-    shown = {name: f"{v:.2f}" if name == "entropy" else v for name, v in found.items()}
+    printed = {name: f"{v:.2f}" if name == "entropy" else v for name, v in facts.items()}
     return Result(
-        parts=(Facts(f"The grammar {ask['grammar']}", shown),),
-        json=plain(found),
+        parts=(Facts(f"The grammar {ask['grammar']}", printed),),
+        json=plain(facts),
         next=f"strop language draw --language {quoted(ask['grammar'])}",
         error=error,
-        value=found,
+        value=facts,
     )
 
 
-def _asked(ask: Ask) -> str:
+def _language_flag(ask: Ask) -> str:
     name = ask["language"]
     return "" if name == LANGUAGE.default else f" --language {quoted(name)}"
 

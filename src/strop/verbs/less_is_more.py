@@ -40,17 +40,17 @@ COLUMNS = (
 
 def _run(ask: Ask) -> Result:
     more = points.load(ask, ask.sources[0])
-    chosen, told = points.chosen_points(ask, more.spec.family, SAMPLERS)
+    chosen, left_out = points.chosen_points(ask, more.spec.family, SAMPLERS)
     cells = [(m, point) for point in chosen.values() for m in points.budgets(more, ask["steps"])]
     above = points.measure_cells(ask, ask.sources[0], cells, ask.out / RUNS[0], model=more)
-    rows, every = [], list(above)
+    rows, all_cells = [], list(above)
     fewer = ask["n_less"] or (ask["n"],)  # one number, or one for each
-    for place, (source, folder) in enumerate(zip(ask.sources[1:], RUNS[1:], strict=False)):
-        n = fewer[place % len(fewer)]
+    for number, (source, folder) in enumerate(zip(ask.sources[1:], RUNS[1:], strict=False)):
+        n = fewer[number % len(fewer)]
         below = points.measure_cells(ask, source, cells, ask.out / folder, n=n)
         labels = [name for name in chosen for _ in range(len(cells) // len(chosen))]
-        rows += [_row(source, *one) for one in zip(labels, above, below, strict=True)]
-        every += below
+        rows += [_row(source, *pair) for pair in zip(labels, above, below, strict=True)]
+        all_cells += below
     words = "{sampler} at {steps} against {against}"
     inverted = [words.format(**row) for row in rows if row["inverted"]]
     verdict = "No interval lies above 1: here more training or more weights never hurt."
@@ -61,7 +61,7 @@ def _run(ask: Ask) -> Result:
     title = f"Perplexity of {first} over that of {others}, 95% intervals"
     across = ("against", "sampler") if len(ask.sources) > 2 else ("sampler",)
     table = Table(title, COLUMNS, rows, Pivot(("steps",), across, "ratio"))
-    notes = (verdict, *told, *points.guard_notes(every)[1:])
+    notes = (verdict, *left_out, *points.guard_notes(all_cells)[1:])
     return Result(ask.said(more=first, less=others), table, notes=notes)
 
 
@@ -73,27 +73,27 @@ def _check(ask: Ask) -> None:
             got=", ".join(ask.sources),
             expected="MORE LESS, or MORE LESS LESS",
         )
-    given = ask["n_less"]
-    if given is not None and len(given) not in (1, len(ask.sources) - 1):
+    n_less = ask["n_less"]
+    if n_less is not None and len(n_less) not in (1, len(ask.sources) - 1):
         raise UserError(
             "`n_less` has another number of entries than there are LESS.",
             where="`n_less`",
-            got=", ".join(map(str, given)),
+            got=", ".join(map(str, n_less)),
             expected=f"one number, or {len(ask.sources) - 1}",
         )
 
 
-def _row(source: str, sampler: str, one: Measured, other: Measured) -> dict[str, Any]:
+def _row(source: str, sampler: str, more: Measured, less: Measured) -> dict[str, Any]:
     from strop.measure.frame import perplexity_ratio
 
-    ratio = perplexity_ratio(one, other)
+    ratio = perplexity_ratio(more, less)
     return {
         "against": source,
         "sampler": sampler,
-        **{k: one.row()[k] for k in ("temperature", "precision", "point", "steps")},
+        **{k: more.row()[k] for k in ("temperature", "precision", "point", "steps")},
         "ratio": ratio,
-        "more": one.perplexity().value,
-        "less": other.perplexity().value,
+        "more": more.perplexity().value,
+        "less": less.perplexity().value,
         "inverted": ratio.above(1),
     }
 
@@ -104,25 +104,28 @@ def _draw(result: Result) -> Figure:
 
     rows = list(result.table.rows)
     lines = figures.grouped(rows, "against", "sampler")
-    others, names = (list(dict.fromkeys(one)) for one in zip(*lines, strict=True))
-    figure, every = figures.panels(1, 2.6, len(others), min(len(others), 2), sharey=True)
+    others, names = (list(dict.fromkeys(part)) for part in zip(*lines, strict=True))
+    figure, panels = figures.panels(1, 2.6, len(others), min(len(others), 2), sharey=True)
     lows, highs = zip(*(row["ratio"].ends for row in rows), strict=True)
     low, high = 0.9 * min(*lows, 1), 1.1 * max(*highs, 1)
-    for letter, axes, other in zip("abc", every, others, strict=False):
+    for letter, axes, other in zip("abc", panels, others, strict=False):
         axes.axhspan(1, high, color=figures.PALETTE[1], alpha=0.1, lw=0)
         axes.axhline(1, color="black", lw=0.7)
         for i, (colour, name) in enumerate(zip(figures.PALETTE * len(names), names, strict=False)):
-            mine, apart = lines[other, name], 1.03 ** (i - (len(names) - 1) / 2)
+            own_rows, apart = lines[other, name], 1.03 ** (i - (len(names) - 1) / 2)
             look: dict[str, Any] = {"color": colour, "marker": "o", "ms": 3, "capsize": 2}
-            x, ratios = [row["steps"] * apart for row in mine], [row["ratio"] for row in mine]
+            x, ratios = (
+                [row["steps"] * apart for row in own_rows],
+                [row["ratio"] for row in own_rows],
+            )
             figures.bars(axes, x, ratios, lw=1.2, label=name, **look)
         axes.set(xlabel="configured updates M", yscale="log", ylim=(low, high))
         if len(others) > 1:
             axes.set_title(f"({letter}) against {other.rpartition('/')[2]}", loc="left")
         figures.steps_axis(axes, [row["steps"] for row in rows])
         figures.plain_ticks(axes.yaxis, figures.log_ticks(low, high))
-    every[0].set_ylabel("perplexity, more over less\n(shaded: less is more)")
-    figures.legend_below(figure, every[0], 3)
+    panels[0].set_ylabel("perplexity, more over less\n(shaded: less is more)")
+    figures.legend_below(figure, panels[0], 3)
     return figure
 
 
@@ -132,12 +135,12 @@ def _beside(result: Result, _: Ask, roles: Mapping[str, str]) -> Table:
     printed = paper.table("less-is-more").by("comparison", "sampler", "steps")
     rows = []
     for row in result.table.rows:
-        own = {
+        setting = {
             "comparison": panel[roles[row["against"]]],
             **{k: row[k] for k in ("sampler", "steps")},
         }
-        ratio = printed.get(tuple(own.values()), {}).get("ratio")
-        rows.append({**own, "paper": ratio, "measured": row["ratio"]})
+        ratio = printed.get(tuple(setting.values()), {}).get("ratio")
+        rows.append({**setting, "paper": ratio, "measured": row["ratio"]})
     keys = (SAMPLER, STEPS)
     if len({row["comparison"] for row in rows}) > 1:
         keys = (Column("comparison"), *keys)
@@ -171,5 +174,7 @@ STUDY = Study(
     draw=_draw,
     runs=RUNS,
     examples=("strop study less-is-more --steps 2,8 -n 32 -o runs/less",),
-    items=tuple(paper.item(f"less-is-more{one}", _beside) for one in ("", "-training", "-size")),
+    items=tuple(
+        paper.item(f"less-is-more{suffix}", _beside) for suffix in ("", "-training", "-size")
+    ),
 )

@@ -47,8 +47,8 @@ def _run(ask: Ask) -> Result:
         masses = reveal_grid(SamplerSpec(steps=steps)).masses
         ask.note(f"M = {steps}: {len(held.ids)} sequences of {length} tokens")
         settings: dict[str, Any] = {"paths": max(ask["paths"]), "lams": [1 / t for t in taus]}
-        found = path_scores(model, held.ids, masses, seed=ask["seed"], **settings)
-        rows += _rows(found, steps, taus, ask["paths"], length)
+        scores = path_scores(model, held.ids, masses, seed=ask["seed"], **settings)
+        rows += _rows(scores, steps, taus, ask["paths"], length)
     title = f"{ask.sources[0]}: cross-entropy of the sampler's output law, upper bounds"
     table = Table(title, COLUMNS, rows, Pivot(("steps", "paths"), ("temperature",), "bound"))
     most = [row for row in rows if row["paths"] == max(ask["paths"])]
@@ -69,24 +69,24 @@ def _run(ask: Ask) -> Result:
 
 
 def _rows(
-    found: PathScores, steps: int, taus: list[float], counts: tuple[int, ...], length: int
+    scores: PathScores, steps: int, taus: list[float], counts: tuple[int, ...], length: int
 ) -> list[dict[str, Any]]:
     """The first m paths of the most: what more paths change is not another draw."""
     from strop.stats.resample import student
     from strop.theory.mpath import bound_from_scores
 
     curves = {
-        m: bound_from_scores(found.lams, found.log_q[:, :, :m], found.slope[:, :, :m])
+        m: bound_from_scores(scores.lams, scores.log_q[:, :, :m], scores.slope[:, :, :m])
         for m in sorted({1, *counts})
     }
-    rows, n = [], found.log_q.shape[1]
+    rows, n = [], scores.log_q.shape[1]
     reach = student(LEVEL, n - 1) / length
     for m in counts:
         for k, tau in enumerate(taus):
             value, half = curves[m].value[k] / length, reach * curves[m].stderr[k]
             bound = Interval(value, value - half, value + half, n=n, how="Student's t")
-            told = {"bound": bound, "credit": value - curves[1].value[k] / length}
-            rows.append({"steps": steps, "temperature": tau, "paths": m, **told})
+            more = {"bound": bound, "credit": value - curves[1].value[k] / length}
+            rows.append({"steps": steps, "temperature": tau, "paths": m, **more})
     return rows
 
 

@@ -15,16 +15,16 @@ from strop.errors import UserError
 from strop.verbs.parameters import DEVICE
 from strop.verbs.verb import Ask, Parameter, Result, Verb
 
-# Flags of the harness that are said in another way here, or not at all.
+# Flags of the harness that are given in another way here, or not at all.
 ELSEWHERE = {
     "--model": "it is strop's",
-    "--model_args": "say `model_args` before the --",
-    "--tasks": "say `tasks` before the --",
-    "--gen_kwargs": "say `gen_kwargs` before the --",
-    "--batch_size": "say `batch_size` before the --",
-    "--device": "say `device` before the --",
-    "--config": "say its settings as flags",
-    "--seed": "say seed in `model_args` for what is drawn, and `fewshot_seed` for the shots",
+    "--model_args": "give `model_args` before the --",
+    "--tasks": "give `tasks` before the --",
+    "--gen_kwargs": "give `gen_kwargs` before the --",
+    "--batch_size": "give `batch_size` before the --",
+    "--device": "give `device` before the --",
+    "--config": "give its settings as flags",
+    "--seed": "give seed in `model_args` for what is drawn, and `fewshot_seed` for the shots",
     "--use_cache": "its keys know neither checkpoint nor settings; leave it out",
     "--trust_remote_code": "no code of a checkpoint is run here; leave it out",
 }
@@ -42,17 +42,17 @@ SEEDS = "0,1234,1234"
 
 
 def _run(ask: Ask) -> Result:
-    said = _pairs("`model_args`", ask["model_args"])
-    asked = _pairs("`gen_kwargs`", ask["gen_kwargs"] or "")
-    _check_once(said, asked)
+    model_args = _pairs("`model_args`", ask["model_args"])
+    gen_kwargs = _pairs("`gen_kwargs`", ask["gen_kwargs"] or "")
+    _check_once(model_args, gen_kwargs)
     more = list(ask["more"] or ())
     _check_passed(more)
     values = {
         **ask.some("tasks", "model_args", "gen_kwargs", "num_fewshot"),
         "seed": f"{SEEDS},{ask['fewshot_seed']}",
         **ask.some("limit", "include_path", "output_path"),
-        "batch_size": None if "batch_size" in said else ask["batch_size"],
-        "device": None if "device" in said else ask["device"],
+        "batch_size": None if "batch_size" in model_args else ask["batch_size"],
+        "device": None if "device" in model_args else ask["device"],
     }
     words = ["run", "--model", "strop"]
     for name, value in values.items():
@@ -63,27 +63,30 @@ def _run(ask: Ask) -> Result:
 
 
 def _pairs(where: str, text: str) -> dict[str, Any]:
-    """Names and plain values, as far as they can be told; the harness reads them properly."""
+    """Names and plain values, as far as they can be read here; the harness parses them in full."""
     pairs = re.findall(r"(?:^|,)\s*(\w+)=([^,]*)", text)
     names = [name for name, _ in pairs]
     twice = [name for name in names if names.count(name) > 1]
     if twice:
-        raise UserError(f"{twice[0]!r} is said twice.", where=where, got=text, fix="say it once")
+        raise UserError(f"{twice[0]!r} is given twice.", where=where, got=text, fix="give it once")
     return dict(pairs)
 
 
-def _check_once(said: Mapping[str, Any], asked: Mapping[str, Any]) -> None:
-    """Refuse what both say: for the harness the two are not told apart from a task's file."""
+def _check_once(model_args: Mapping[str, Any], gen_kwargs: Mapping[str, Any]) -> None:
+    """Refuse what both give: the harness cannot tell the two from what a task's file gives."""
     from strop.interop.harness_settings import in_one_name
 
-    said, asked = in_one_name(said, "`model_args`"), in_one_name(asked, "`gen_kwargs`")
-    for name in said.keys() & asked.keys():
-        if said[name] != asked[name]:
+    model_args, gen_kwargs = (
+        in_one_name(model_args, "`model_args`"),
+        in_one_name(gen_kwargs, "`gen_kwargs`"),
+    )
+    for name in model_args.keys() & gen_kwargs.keys():
+        if model_args[name] != gen_kwargs[name]:
             raise UserError(
-                f"{name!r} is said twice.",
+                f"{name!r} is given twice.",
                 where="`gen_kwargs`",
-                got=f"{name}={asked[name]} there, and {name}={said[name]} in model_args",
-                fix="say it once",
+                got=f"{name}={gen_kwargs[name]} there, and {name}={model_args[name]} in model_args",
+                fix="give it once",
             )
 
 
@@ -92,13 +95,13 @@ def _check_passed(words: Sequence[str]) -> None:
         flag = word.partition("=")[0]
         flag = SHORT.get(flag, flag)
         # The harness takes a flag's beginning for the flag.
-        found = [one for one in ELSEWHERE if flag.startswith("--") and one.startswith(flag)]
-        if found and flag != "--":
+        matches = [name for name in ELSEWHERE if flag.startswith("--") and name.startswith(flag)]
+        if matches and flag != "--":
             raise UserError(
-                f"{found[0]} is not passed on to lm-eval.",
+                f"{matches[0]} is not passed on to lm-eval.",
                 where="after --",
                 got=word,
-                fix=ELSEWHERE[found[0]],
+                fix=ELSEWHERE[matches[0]],
             )
 
 
@@ -109,10 +112,10 @@ def _hand_over(words: list[str], note: Callable[[str], None]) -> None:
     register_model()
     from lm_eval.__main__ import cli_evaluate
 
-    with patch.object(sys, "argv", ["lm-eval", *words]), _warnings_told(note):
+    with patch.object(sys, "argv", ["lm-eval", *words]), _warnings_as_notes(note):
         try:
             cli_evaluate()
-        except SystemExit as end:  # its way to refuse flags and names, with a message of its own
+        except SystemExit as end:  # how it refuses flags and names, with its own message
             if end.code not in (None, 0):
                 raise UserError("lm-eval has refused this.", got=_first_line(end.code)) from None
         except (ValueError, KeyError) as error:
@@ -122,8 +125,8 @@ def _hand_over(words: list[str], note: Callable[[str], None]) -> None:
 
 
 @contextmanager
-def _warnings_told(note: Callable[[str], None]) -> Iterator[None]:
-    """Our warnings as notes when they come: a long run should not keep them to its end."""
+def _warnings_as_notes(note: Callable[[str], None]) -> Iterator[None]:
+    """Our warnings as notes at once: a long run should not hold them back to its end."""
 
     def tell(message: Warning | str, category: type[Warning], *_: Any, **__: Any) -> None:
         if category is UserWarning:
@@ -154,7 +157,7 @@ VERB = Verb(
         Parameter(
             "model_args",
             "pretrained=CHECKPOINT and settings: steps, temperature, seed, length, mc_num, "
-            "whatever the sampler has; they hold whatever a task's file says.",
+            "whatever the sampler has; they take precedence over a task's file.",
             flags=("-a", "--model-args"),
             required=True,
         ),

@@ -86,15 +86,15 @@ def _outputs(path: Path, mark: Mark) -> Listed:
 
 def _task(path: Path, mark: Mark) -> Listed:
     """A task run: what its checkpoints' runs hold together."""
-    inside = sorted(one.parent for one in path.glob(f"*/{MARK}"))
-    runs = [entry for one in inside if (entry := entry_of(one)) is not None]
+    inside = sorted(mark_file.parent for mark_file in path.glob(f"*/{MARK}"))
+    runs = [entry for folder in inside if (entry := entry_of(folder)) is not None]
     try:
-        named = ", ".join(one["label"] for one in mark.asked["checkpoints"])
+        named = ", ".join(checkpoint["label"] for checkpoint in mark.asked["checkpoints"])
         kind = f"task {mark.asked['task']}"
     except (KeyError, TypeError):
         return Listed(str(path), "task", None, 0, "A file of the run is damaged.")
-    state = "; ".join(one.state for one in runs) or "nothing drawn"
-    return Listed(str(path), kind, named, sum(one.cells for one in runs), state)
+    state = "; ".join(entry.state for entry in runs) or "nothing drawn"
+    return Listed(str(path), kind, named, sum(entry.cells for entry in runs), state)
 
 
 def _run(ask: Ask) -> Result:
@@ -103,12 +103,12 @@ def _run(ask: Ask) -> Result:
         raise UserError("There is no such directory.", where=root, fix=FIRST)
     entries = list(find(root))
     rows = [
-        [one.run, one.kind, one.checkpoint or "", str(one.cells or ""), one.state]
-        for one in entries
+        [entry.run, entry.kind, entry.checkpoint or "", str(entry.cells or ""), entry.state]
+        for entry in entries
     ]
     return Result(
         parts=(grid(["run", "kind", "checkpoint", "cells", "state"], rows),) if rows else (),
-        json={"root": str(root), "runs": [one.as_dict() for one in entries]},
+        json={"root": str(root), "runs": [entry.as_dict() for entry in entries]},
         remarks=() if entries else (f"no runs below {root}",),
         next=entries[0].look if entries else FIRST,
         value=entries,

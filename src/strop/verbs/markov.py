@@ -8,8 +8,6 @@ Against inverse temperature, for every number of steps M:
 - B_N + C_N, exact from the chain's profiles: an upper bound on the output error;
 - the true negative log-likelihood of the outputs and their entropy, both per token.
 
-Adjacent pairs of tokens: how far their frequencies are from a known law.
-
 Outputs are independent, the pairs inside one are not: whole outputs are counted, resampled and left
 out together.
 """
@@ -53,8 +51,8 @@ class MarkovStudy:
 
     def curve(self, steps: int, name: str) -> tuple[Floats, Floats]:
         """One column against lambda."""
-        mine = [(row["lam"], row[name]) for row in self.rows if row["steps"] == steps]
-        lams, values = np.array(mine, dtype=float).T
+        points = [(row["lam"], row[name]) for row in self.rows if row["steps"] == steps]
+        lams, values = np.array(points, dtype=float).T
         return lams, values
 
     def best(self) -> list[dict[str, Any]]:
@@ -64,14 +62,14 @@ class MarkovStudy:
             lams, pair = self.curve(steps, "pair_kl")
             _, error = self.curve(steps, "pair_kl_stderr")
             _, nll = self.curve(steps, "nll")
-            k, one = int(pair.argmin()), int(np.abs(lams - 1).argmin())
+            k, at_one = int(pair.argmin()), int(np.abs(lams - 1).argmin())
             out.append(
                 {
                     "steps": steps,
                     "lambda_star_pairs": vertex(lams, pair),
-                    "pair_kl_at_1": float(pair[one]),
+                    "pair_kl_at_1": float(pair[at_one]),
                     "pair_kl_best": float(pair[k]),
-                    "stderr": float(np.hypot(error[k], error[one])),
+                    "stderr": float(np.hypot(error[k], error[at_one])),
                     "lambda_at_entropy_rate": crossing(lams, nll, self.entropy_rate),
                 }
             )
@@ -107,11 +105,11 @@ def run_markov_study(
             # `draw` treats the last round like any other; with `greedy` it would be another law.
             spec = SamplerSpec(steps=count, temperature=1 / lam, finish="draw")
             pool = sample(denoiser, spec, n=outputs, seed=seed, batch_size=outputs)
-            found = _measure(chain, pool.ids)
+            measured = _measure(chain, pool.ids)
             upper = {"upper": price + float(error)}  # B_N + C_N, nats a sequence, exact
-            rows.append({"steps": count, "lam": float(lam), **found, **upper})
-            said = f"pair KL {found['pair_kl']:.5f}, NLL {found['nll']:.4f}"
-            note(f"M = {count}, lambda = {lam:g}: {said}")
+            rows.append({"steps": count, "lam": float(lam), **measured, **upper})
+            words = f"pair KL {measured['pair_kl']:.5f}, NLL {measured['nll']:.4f}"
+            note(f"M = {count}, lambda = {lam:g}: {words}")
     return MarkovStudy(values, length, outputs, seed, chain.entropy_rate, rows)
 
 
@@ -145,9 +143,9 @@ def draw(study: MarkovStudy) -> Figure:
         lams, pair = study.curve(count, "pair_kl")
         _, error = study.curve(count, "pair_kl_stderr")
         # A corrected estimate can fall below zero; a log axis shows it at its error instead.
-        shown = np.maximum(pair, error)
+        visible = np.maximum(pair, error)
         look: dict[str, Any] = {"color": colour, "marker": "o", "ms": 2.5, "lw": 1.2}
-        lower.errorbar(lams, shown, 2 * error, elinewidth=0.7, label=f"M = {count}", **look)
+        lower.errorbar(lams, visible, 2 * error, elinewidth=0.7, label=f"M = {count}", **look)
         upper.plot(lams, study.curve(count, "upper")[1] / study.length, **look)
         text.plot(lams, study.curve(count, "nll")[1], color=colour, lw=1.2)
         text.plot(lams, study.curve(count, "pair_entropy")[1], color=colour, lw=1.2, ls="--")

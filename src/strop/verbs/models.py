@@ -22,18 +22,24 @@ HEADER = ["name", "short", "family", "hub id", "parameters", "licence", "sampler
 def _list(_: Ask) -> Result:
     from strop.assets import known_models
 
-    known = known_models()
+    models = known_models()
     documents, rows = [], []
-    for one in known:
-        sampler, precision = default_sampler(one.family), FAMILIES[one.family].precision
-        documents.append(dataclasses.asdict(one) | {"sampler": sampler, "precision": precision})
-        named = [one.name, one.alias, one.family, one.source, f"{one.parameters / 1e6:.0f}M"]
-        rows.append([*named, one.licence, sampler, precision or "", one.verified])
+    for model in models:
+        sampler, precision = default_sampler(model.family), FAMILIES[model.family].precision
+        documents.append(dataclasses.asdict(model) | {"sampler": sampler, "precision": precision})
+        named = [
+            model.name,
+            model.alias,
+            model.family,
+            model.source,
+            f"{model.parameters / 1e6:.0f}M",
+        ]
+        rows.append([*named, model.licence, sampler, precision or "", model.verified])
     return Result(
         parts=(grid([*HEADER, "verified"], rows),),
         json={"models": documents},
-        next=f"strop models check {known[0].source}",
-        value=known,
+        next=f"strop models check {models[0].source}",
+        value=models,
     )
 
 
@@ -48,7 +54,10 @@ def _check(ask: Ask) -> Result:
         for i, ids in enumerate(pool.ids)
     ]
     sizes = ", ".join(f"{name} {count:,}" for name, count in checked.parameters.items())
-    texts = [str(one["ids"].tolist()) if one["text"] is None else one["text"] for one in outputs]
+    texts = [
+        str(output["ids"].tolist()) if output["text"] is None else output["text"]
+        for output in outputs
+    ]
     again = f" --family {family}" if family else ""
     return Result(
         parts=(
@@ -59,8 +68,8 @@ def _check(ask: Ask) -> Result:
             "shape: " + ", ".join(f"{name} {size}" for name, size in checked.shape.items()),
             f"sampler: {sampler.name}",
             *(
-                f"  {one['nfe']} network calls: {visible(text)}"
-                for one, text in zip(outputs, texts, strict=True)
+                f"  {output['nfe']} network calls: {visible(text)}"
+                for output, text in zip(outputs, texts, strict=True)
             ),
         ),
         json={
@@ -78,7 +87,7 @@ def _check(ask: Ask) -> Result:
 
 
 SIZES = {"width": "hidden_dim", "blocks": "n_blocks", "heads": "n_heads"}
-"""What a user calls a size, where it is not the shape's own name for it."""
+"""What a user calls a size, where the shape has another name for it."""
 
 
 def _random(ask: Ask) -> Result:
@@ -90,8 +99,8 @@ def _random(ask: Ask) -> Result:
     with disk(out):
         taken = out.exists() and (not out.is_dir() or any(out.iterdir()))
     _refuse_taken(taken, out, "a new or empty directory")
-    given = {SIZES.get(name, name): size for name, size in sizes.items() if size is not None}
-    shape = dataclasses.replace(SHAPES[ask["shape"]], **given)
+    changes = {SIZES.get(name, name): size for name, size in sizes.items() if size is not None}
+    shape = dataclasses.replace(SHAPES[ask["shape"]], **changes)
     if shape.hidden_dim % (2 * shape.n_heads):
         raise UserError(
             "The width does not divide among the heads.",
@@ -118,7 +127,7 @@ def _random(ask: Ask) -> Result:
 
 def _refuse_taken(taken: bool, out: Path, expected: str) -> None:
     if taken:
-        what, fix = "There is something at this place already.", "choose another one"
+        what, fix = "Something is already at this path.", "choose another one"
         raise UserError(what, where=out, expected=expected, fix=fix)
 
 
@@ -147,10 +156,10 @@ def _rows(ask: Ask) -> Result:
             got=length,
             expected="at least 3",
         )
-    end, found, count = end_of_text(codec, ask["source"]), [], 0
+    end, blocks, count = end_of_text(codec, ask["source"]), [], 0
     for block in make_rows(_documents(ask), ask["how"], codec, end, length):
-        found.append(block[: ask["n"] - count])
-        count += len(found[-1])
+        blocks.append(block[: ask["n"] - count])
+        count += len(blocks[-1])
         if count == ask["n"]:
             break
     if not count:
@@ -160,22 +169,22 @@ def _rows(ask: Ask) -> Result:
             expected=f"{length} tokens or more",
             fix="give more text, or a smaller `length`",
         )
-    rows = HeldOutRows(np.concatenate(found), 0, 0)
-    lines = [{"text": codec.decode(one.tolist()), "ids": one.tolist()} for one in rows.ids]
-    content = "".join(json.dumps(one, ensure_ascii=False) + "\n" for one in lines)
+    rows = HeldOutRows(np.concatenate(blocks), 0, 0)
+    lines = [{"text": codec.decode(row.tolist()), "ids": row.tolist()} for row in rows.ids]
+    content = "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines)
     with disk(out):
         write(out, content.encode())
-    told = {"rows": count, "length": length, "how": ask["how"], "sha256": rows.sha256}
+    facts = {"rows": count, "length": length, "how": ask["how"], "sha256": rows.sha256}
     return Result(
         parts=(f"wrote {out}: {count} {ask['how']} rows of {length} tokens", rows.sha256),
-        json={"file": str(out), **told},
+        json={"file": str(out), **facts},
         next=f"strop study posterior {quoted(ask['source'])} --held-out {quoted(out)} -o runs/loss",
         value=rows,
     )
 
 
 def _documents(ask: Ask) -> Iterator[str]:
-    """Of a file of JSON lines or text, a directory, or a dataset of the hub; perhaps the last."""
+    """From JSON lines, a text file, a directory or a dataset of the hub; only the last if asked."""
     from strop.measure.guard import plain_texts
     from strop.training.documents import read_source
     from strop.training.spec import HeldOut, SourceSpec
@@ -185,15 +194,15 @@ def _documents(ask: Ask) -> Iterator[str]:
         raise UserError(
             "Rows come from texts or from a dataset.",
             got="both" if texts else "neither",
-            fix="say `texts=FILE`, or `dataset=NAME`",
+            fix="give `texts=FILE`, or `dataset=NAME`",
         )
     if texts is not None and Path(texts).suffix == ".jsonl":
-        every = plain_texts(Path(texts))
-        if not every:
+        all_texts = plain_texts(Path(texts))
+        if not all_texts:
             raise UserError(
                 "The file holds no text.", where=texts, expected="JSON lines with `text`"
             )
-        yield from every[-last:] if last else every
+        yield from all_texts[-last:] if last else all_texts
         return
     path = None if texts is None else str(texts)
     source = SourceSpec(name="texts", licence="not asked", path=path, dataset=dataset)
@@ -233,7 +242,9 @@ RANDOM = Verb(
             "family",
             "Whose layout.",
             "mdlm",
-            choices=tuple(name for name, one in FAMILIES.builtin.items() if one.layout is not None),
+            choices=tuple(
+                name for name, family in FAMILIES.builtin.items() if family.layout is not None
+            ),
         ),
         Parameter("shape", "The sizes to begin with.", "tiny", choices=("tiny", "small", "medium")),
         *(

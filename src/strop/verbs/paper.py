@@ -2,9 +2,8 @@
 
 One YAML file per table or figure in `assets/paper`. Rows are records: settings first, numbers
 after them, in the columns that the file names. `assets/reproduced.yaml` says what a run of each
-takes, and a study's record lists those `PaperItem`s that it reproduces.
-
-The paper's numbers beside what was measured: a table of both, and the usual way to fill it.
+takes, and a study's record lists those `PaperItem`s that it reproduces. `beside` makes the table of
+printed and measured numbers; `RowByRow` is the usual way to fill it.
 """
 
 from __future__ import annotations
@@ -69,23 +68,23 @@ def beside(
     """
     rows = [{**row, "within": _within(row, outputs, log)} for row in rows]
     columns = (*keys, Column("paper", digits=None), Column("measured", digits=4, mark="mark"))
-    there = {name for row in rows for name, value in row.items() if value is not None}
-    more = (Column(name, label, digits=3) for name, label in EXTRA.items() if name in there)
+    filled = {name for row in rows for name, value in row.items() if value is not None}
+    more = (Column(name, label, digits=3) for name, label in EXTRA.items() if name in filled)
     return Table(unit, (*columns, *more), rows)
 
 
 def _within(row: Mapping[str, Any], outputs: int | None, log: bool) -> str | None:
-    said, measured = row.get("paper"), row.get("measured")
+    printed, measured = row.get("paper"), row.get("measured")
     if "within" in row:
         return row["within"]
-    if said is None or not isinstance(measured, Interval):
+    if printed is None or not isinstance(measured, Interval):
         return None
     error = None
-    if isinstance(said, Interval):
-        error = standard_error(said) if said.bounded else None
-        said = said.value
-    found = gap(measured, said, outputs, error=error, log=log)
-    return None if found is None else "yes" if found.within() else "no"
+    if isinstance(printed, Interval):
+        error = standard_error(printed) if printed.bounded else None
+        printed = printed.value
+    difference = gap(measured, printed, outputs, error=error, log=log)
+    return None if difference is None else "yes" if difference.within() else "no"
 
 
 @dataclass(frozen=True)
@@ -115,23 +114,25 @@ class RowByRow:
 
         printed: dict[tuple[Any, ...], dict[str, Any]] = {}
         outputs = self.outputs
-        for one in map(table, self.tables):
-            where = {name: value for name, value in self.where.items() if name in one.columns}
-            printed |= one.by(*self.keys, **where)
-            outputs = outputs or one.settings.get("outputs")
+        for printed_table in map(table, self.tables):
+            where = {
+                name: value for name, value in self.where.items() if name in printed_table.columns
+            }
+            printed |= printed_table.by(*self.keys, **where)
+            outputs = outputs or printed_table.settings.get("outputs")
         rows = []
         for row in result.table.rows:
             keys = {name: row[name] for name in self.keys}
-            said = {shown: row.get(shown) for shown in self.paper}
+            numbers = {label: row.get(label) for label in self.paper}
             if self.tables:
-                found = printed.get(tuple(keys.values()), {})
-                said = {shown: found.get(column) for shown, column in self.paper.items()}
-            measured = {shown: row[column] for shown, column in self.measured.items()}
+                paper_row = printed.get(tuple(keys.values()), {})
+                numbers = {label: paper_row.get(column) for label, column in self.paper.items()}
+            measured = {label: row[column] for label, column in self.measured.items()}
             others = elsewhere(row.get("model", self.model), row)
-            rows.append({**keys, **said, **measured, "elsewhere": others})
-        columns = {one.name: one for one in POINT_COLUMNS}
-        shown = [columns.get(name, Column(name)) for name in self.keys]
-        return beside(self.unit, shown, rows, outputs=outputs, log=True)
+            rows.append({**keys, **numbers, **measured, "elsewhere": others})
+        columns = {column.name: column for column in POINT_COLUMNS}
+        key_columns = [columns.get(name, Column(name)) for name in self.keys]
+        return beside(self.unit, key_columns, rows, outputs=outputs, log=True)
 
 
 FOLDER = ROOT / "paper"
@@ -186,8 +187,8 @@ class PaperTable(BaseModel):
         for name in where:
             if name not in self.columns:
                 raise unknown_name("column", name, self.columns, where=self.id)
-        every = (dict(zip(self.columns, row, strict=True)) for row in self.rows)
-        return [row for row in every if all(row[name] == value for name, value in where.items())]
+        all_rows = (dict(zip(self.columns, row, strict=True)) for row in self.rows)
+        return [row for row in all_rows if all(row[name] == value for name, value in where.items())]
 
     def by(self, *keys: str, **where: Value) -> dict[tuple[Any, ...], dict[str, Any]]:
         """The rows by the values of some columns."""
@@ -197,15 +198,15 @@ class PaperTable(BaseModel):
         """The one value of a column under some settings."""
         if column not in self.columns:
             raise unknown_name("column", column, self.columns, where=self.id)
-        found = self.records(**where)
-        if len(found) != 1:
+        rows = self.records(**where)
+        if len(rows) != 1:
             raise UserError(
                 "These settings do not name one row.",
                 where=self.id,
-                got=f"{len(found)} rows for {where}",
+                got=f"{len(rows)} rows for {where}",
                 expected="values of " + ", ".join(self.columns),
             )
-        return found[0][column]
+        return rows[0][column]
 
 
 def with_interval(
@@ -213,8 +214,8 @@ def with_interval(
 ) -> dict[str, Any]:
     """A row whose number and its printed ends are one: `low` and `high`, after `ends`."""
     low, high = f"{ends}low", f"{ends}high"
-    rest = {key: value for key, value in row.items() if key not in (low, high)}
-    return {**rest, name: Interval(row[name], row[low], row[high], how="the paper")}
+    others = {key: value for key, value in row.items() if key not in (low, high)}
+    return {**others, name: Interval(row[name], row[low], row[high], how="the paper")}
 
 
 def ids() -> list[str]:
@@ -230,7 +231,7 @@ def table(id: str) -> PaperTable:
     return read_table(FOLDER / f"{id}.yaml")
 
 
-def _loaded(path: Path) -> Any:
+def _read_yaml(path: Path) -> Any:
     # The loader in C, where there is one: the grids are long.
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     return yaml.load(path.read_text(encoding="utf-8"), Loader=loader)
@@ -239,27 +240,27 @@ def _loaded(path: Path) -> Any:
 def read_table(path: Path) -> PaperTable:
     """A file of printed numbers; its id is the file's name."""
     try:
-        found = PaperTable.model_validate(_loaded(path))
+        content = PaperTable.model_validate(_read_yaml(path))
     except (OSError, UnicodeDecodeError, ValueError, yaml.YAMLError) as error:
         got = str(error).splitlines()[0]
         if isinstance(error, ValidationError):
             first = error.errors()[0]
-            place = ".".join(map(str, first["loc"][:3])) or "the file"
-            got = f"{place}: {first['input']!r}"
+            at = ".".join(map(str, first["loc"][:3])) or "the file"
+            got = f"{at}: {first['input']!r}"
         raise UserError(
-            "This is no table of printed numbers.",
+            "This is not a table of printed numbers.",
             where=path,
             got=got,
             expected="a file such as those of strop/assets/published",
         ) from None
-    if found.id != path.stem:
+    if content.id != path.stem:
         raise UserError(
             "A table of printed numbers is damaged.",
             where=path,
-            got=found.id,
+            got=content.id,
             expected=f"the id {path.stem}",
         )
-    return found
+    return content
 
 
 def tables() -> list[PaperTable]:
@@ -304,7 +305,7 @@ class PaperItem:
     @property
     def command(self) -> str:
         """A full run of it."""
-        missing = sum(one is None for one in self.sources.values())
+        missing = sum(source is None for source in self.sources.values())
         words = f"strop reproduce {self.id} -o runs/{self.id}" + " --checkpoint PATH" * missing
         return f"{words} {self.flags}".rstrip()
 
@@ -312,21 +313,21 @@ class PaperItem:
 @cache
 def declared() -> dict[str, dict[str, Any]]:
     """What `assets/reproduced.yaml` says of every item."""
-    return _fixed(_loaded(ROOT / "reproduced.yaml"))
+    return _as_tuples(_read_yaml(ROOT / "reproduced.yaml"))
 
 
-def _fixed(content: Any) -> Any:
+def _as_tuples(content: Any) -> Any:
     if isinstance(content, dict):
-        return {key: _fixed(value) for key, value in content.items()}
+        return {key: _as_tuples(value) for key, value in content.items()}
     return tuple(content) if isinstance(content, list) else content
 
 
 def item(id: str, beside: Any = None, **more: Any) -> PaperItem:
-    """One of `assets/reproduced.yaml`, and how a run is put beside the paper: row by row if it is
-    not said."""
-    told = {"id": id, "tables": (id,), **declared()[id], **more}
-    rows = told.pop("rows", {})
-    return PaperItem(**told, beside=beside or RowByRow(**rows))
+    """One of `assets/reproduced.yaml`, and how a run is put beside the paper: row by row by
+    default."""
+    fields = {"id": id, "tables": (id,), **declared()[id], **more}
+    rows = fields.pop("rows", {})
+    return PaperItem(**fields, beside=beside or RowByRow(**rows))
 
 
 @dataclass(frozen=True)
@@ -344,7 +345,7 @@ def items() -> dict[str, tuple[Study, PaperItem]]:
     from strop.verbs.study import STUDIES
 
     # The paper's tables are measured by studies of this package: no other is loaded for them.
-    return {item.id: (one, item) for one in STUDIES.builtin.values() for item in one.items}
+    return {item.id: (study, item) for study in STUDIES.builtin.values() for item in study.items}
 
 
 CASTS = {"auto": "float32 (auto)", "public": "the public code's casts (public; CPU: float32)"}
@@ -366,10 +367,10 @@ def reproduce(
     """
     from strop.verbs.study import carry_out
 
-    known = items()
-    if id not in known:
-        raise unknown_name("table or figure", id, known)
-    record, item = known[id]
+    by_id = items()
+    if id not in by_id:
+        raise unknown_name("table or figure", id, by_id)
+    record, item = by_id[id]
     for name, value in given.items():
         if value is not None and name not in {p.name for p in record.parameters}:
             raise UserError(
@@ -378,62 +379,70 @@ def reproduce(
     roles = _roles(item, checkpoints, smoke)
     values = {**item.values, **(item.smoke_values if smoke else {})}
     values |= {name: value for name, value in given.items() if value is not None}
-    sources = [f"{role}={one}" if item.named else one for role, one in roles.items()]
+    sources = [f"{role}={source}" if item.named else source for role, source in roles.items()]
     ask = record.ask(Path(out), sources, smoke=smoke, progress=progress, note=note, **values)
     if {"span", "evaluator"} & ask.values.keys():  # scored outputs pass the guard as in the paper
         ask = replace(ask, values={**ask.values, "guard_rule": "mean"})
     result = carry_out(ask)
-    shown = item.beside(result, ask, {source: role for role, source in roles.items()})
+    side_by_side = item.beside(result, ask, {source: role for role, source in roles.items()})
     notes = list(result.notes)
     dtype = ask.values.get("dtype")
     if dtype is not None:  # there are networks; the paper's own numbers come from a GPU
         notes.append(f"networks compute in {CASTS.get(dtype, dtype)}")
-    notes += [f"the paper: {one.notes}" for one in map(table, item.tables) if one.notes]
-    columns = {column.name for column in shown.columns}
+    notes += [f"the paper: {printed.notes}" for printed in map(table, item.tables) if printed.notes]
+    columns = {column.name for column in side_by_side.columns}
     if "within" in columns:
         notes.append(NOISE)
     if "elsewhere" in columns:
         from strop.verbs.frontiers_public import SOURCE
 
         notes.append(f"elsewhere: {SOURCE}")
-    return Reproduction(item, result, shown, tuple(notes))
+    return Reproduction(item, result, side_by_side, tuple(notes))
 
 
-def _roles(item: PaperItem, given: Sequence[str], smoke: bool) -> dict[str, str]:
+def _roles(item: PaperItem, checkpoints: Sequence[str], smoke: bool) -> dict[str, str]:
     """Every checkpoint by what the paper calls it.
 
     One without a name is the user's own: it stands for the paper's own ones, the last of them
     first, and for the public one only if it is that or there is no other.
     """
-    if not given:
+    if not checkpoints:
         usual = item.smoke if smoke else item.sources
         if not smoke and None in usual.values():
-            raise _lacks(item, "none", "give them with `checkpoint`, one each, or use `smoke`")
+            raise _other_checkpoints(
+                item, "none", "give them with `checkpoint`, one each, or use `smoke`"
+            )
         return {role: source for role, source in usual.items() if source is not None}
-    roles, found, plain = item.names, {}, []
-    for one in given:
-        role, _, source = one.partition("=")
+    roles, by_role, plain = item.names, {}, []
+    for checkpoint in checkpoints:
+        role, _, source = checkpoint.partition("=")
         if role in roles and source:
-            found[role] = source
-        elif one.partition("@")[0] == PUBLIC and "public" in roles:
-            found["public"] = one
+            by_role[role] = source
+        elif checkpoint.partition("@")[0] == PUBLIC and "public" in roles:
+            by_role["public"] = checkpoint
         else:
-            plain.append(one)
+            plain.append(checkpoint)
     if not roles:
-        got, fix = ", ".join(given), "leave `checkpoint` out"
+        got, fix = ", ".join(checkpoints), "leave `checkpoint` out"
         raise UserError(f"{item.id} runs no checkpoint.", where="`checkpoint`", got=got, fix=fix)
     if item.named and plain:
-        raise _lacks(item, ", ".join(plain), f"say whose place it takes: {roles[0]}={plain[0]}")
-    free = [role for role in roles if role not in found and (role != "public" or len(roles) == 1)]
+        raise _other_checkpoints(
+            item, ", ".join(plain), f"say whose place it takes: {roles[0]}={plain[0]}"
+        )
+    free = [role for role in roles if role not in by_role and (role != "public" or len(roles) == 1)]
     if len(plain) > len(free):
-        raise _lacks(item, ", ".join(given), "at most one for each of " + ", ".join(roles))
-    found |= dict(zip(free[len(free) - len(plain) :], plain, strict=True))
-    if len(found) < (1 if item.roles else len(item.sources)):
-        raise _lacks(item, ", ".join(given), "give the others too, as NAME=SOURCE")
-    return {role: found[role] for role in roles if role in found}
+        raise _other_checkpoints(
+            item, ", ".join(checkpoints), "at most one for each of " + ", ".join(roles)
+        )
+    by_role |= dict(zip(free[len(free) - len(plain) :], plain, strict=True))
+    if len(by_role) < (1 if item.roles else len(item.sources)):
+        raise _other_checkpoints(
+            item, ", ".join(checkpoints), "give the others too, as NAME=SOURCE"
+        )
+    return {role: by_role[role] for role in roles if role in by_role}
 
 
-def _lacks(item: PaperItem, got: str, fix: str) -> UserError:
+def _other_checkpoints(item: PaperItem, got: str, fix: str) -> UserError:
     return UserError(
         f"{item.id} is run with other checkpoints.",
         where="`checkpoint`",

@@ -36,7 +36,7 @@ SETTINGS: dict[str, dict[str, Any]] = {"standard": {}, "sharpened": SHARPENED}
 """The two operating points that the paper compares."""
 PROFILE, GROUP = "webtext-v1", 8
 UNSEEN = 8
-"""Prompts that are kept from a search, if there are so many: fewer say little of other ones."""
+"""Prompts held back from a search where there are enough: fewer say little about new ones."""
 
 POINT_COLUMNS = (
     Column("steps", "M", help="Configured updates; not network calls."),
@@ -63,16 +63,20 @@ def cell_table(
     `rows` come from `Measured.row`, with more if need be, which `extra` names. With `down` the
     perplexities are spread over a grid, that field going down.
     """
-    own = dict.fromkeys(key for facts in SAMPLERS.values() for key in facts.settings)
-    fields = [one for one in (*_shared(), *own) if len({str(row.get(one)) for row in rows}) > 1]
-    fields += [one.name for one in extra if one.name not in fields]
-    shown = {one.name: one for one in (*POINT_COLUMNS, *extra)}
-    columns = [shown["steps"], *(shown.get(name, Column(name, digits=None)) for name in fields)]
+    setting_names = dict.fromkeys(key for facts in SAMPLERS.values() for key in facts.settings)
+    fields = [
+        name
+        for name in (*_shared(), *setting_names)
+        if len({str(row.get(name)) for row in rows}) > 1
+    ]
+    fields += [column.name for column in extra if column.name not in fields]
+    by_name = {column.name: column for column in (*POINT_COLUMNS, *extra)}
+    columns = [by_name["steps"], *(by_name.get(name, Column(name, digits=None)) for name in fields)]
     seen = {name for row in rows for name, value in row.items() if value is not None}
     columns += [
-        one
-        for one in MEASURED_COLUMNS
-        if one.name not in fields and (one.name != "diversity" or one.name in seen)
+        column
+        for column in MEASURED_COLUMNS
+        if column.name not in fields and (column.name != "diversity" or column.name in seen)
     ]
     pivot = None
     if down is not None:
@@ -90,8 +94,8 @@ def standard(family: str, axes: Mapping[str, Sequence[Any]] | None = None) -> Op
     How a server is asked (`api`, `start`) is no choice: where the axes name one way, it is taken.
     """
     name = default_sampler(family)
-    asked = SAMPLERS[name].settings if SAMPLERS[name].any_settings else ()
-    named = {key: tuple(values) for key, values in (axes or {}).items() if key in asked}
+    settings = SAMPLERS[name].settings if SAMPLERS[name].any_settings else ()
+    named = {key: tuple(values) for key, values in (axes or {}).items() if key in settings}
     alike = {key: values[0] for key, values in named.items() if len(values) == 1}
     return OperatingPoint.of(SamplerSpec(name=name, **alike))
 
@@ -105,32 +109,40 @@ def points(
     """Every combination of the axes for a family's sampler, and what was left out in words.
 
     `usual` has the axes that hold unless others are given. Precisions are those that the sampler
-    has a fast form for; a setting that one of several samplers lacks is left out for it. Both are
-    said.
+    has a fast form for; a setting that one of several samplers lacks is left out for it. The notes
+    name both.
     """
-    names = [str(one) for one in axes.get("name", [sampler or default_sampler(family)])]
-    found: dict[OperatingPoint, None] = {}
-    told: dict[str, None] = {}
-    own = {key for name in names for key in SAMPLERS.find(name, where="`sampler`").settings}
+    names = [str(name) for name in axes.get("name", [sampler or default_sampler(family)])]
+    combinations: dict[OperatingPoint, None] = {}
+    notes: dict[str, None] = {}
+    setting_names = {
+        key for name in names for key in SAMPLERS.find(name, where="`sampler`").settings
+    }
     for key in axes:
         if key not in _shared() and not any(SAMPLERS[name].has(key) for name in names):
-            raise unknown_name("field of the sampler", key, [*_shared(), *own], where="`axis`")
+            raise unknown_name(
+                "field of the sampler", key, [*_shared(), *setting_names], where="`axis`"
+            )
     for name in names:
         facts = fitting(family, name)
-        mine = {**{k: tuple(v) for k, v in usual.items() if v}, **dict(axes)}
-        mine.pop("name", None)
+        sampler_axes = {**{k: tuple(v) for k, v in usual.items() if v}, **dict(axes)}
+        sampler_axes.pop("name", None)
         if "precision" not in axes:
-            mine["precision"] = _precisions(name, mine.get("precision", ()), told)
-        for key in [k for k in mine if k not in _shared() and not facts.has(k)]:
-            told[f"{key} left out for {name}, which has no such setting"] = None
-            mine.pop(key)
+            sampler_axes["precision"] = _precisions(name, sampler_axes.get("precision", ()), notes)
+        for key in [k for k in sampler_axes if k not in _shared() and not facts.has(k)]:
+            notes[f"{key} left out for {name}, which has no such setting"] = None
+            sampler_axes.pop(key)
         fixed = {} if facts.fast else {"implementation": "dense"}
-        if "temperature" in mine:
-            mine["temperature"] = tuple(swept(name, tau) for tau in mine["temperature"])
-        for values in product(*mine.values()):
-            spec = SamplerSpec(**{"name": name, **fixed, **dict(zip(mine, values, strict=True))})
-            found[OperatingPoint.of(spec)] = None
-    return tuple(found), tuple(told)
+        if "temperature" in sampler_axes:
+            sampler_axes["temperature"] = tuple(
+                swept(name, tau) for tau in sampler_axes["temperature"]
+            )
+        for values in product(*sampler_axes.values()):
+            spec = SamplerSpec(
+                **{"name": name, **fixed, **dict(zip(sampler_axes, values, strict=True))}
+            )
+            combinations[OperatingPoint.of(spec)] = None
+    return tuple(combinations), tuple(notes)
 
 
 def named_points(
@@ -139,43 +151,43 @@ def named_points(
     """Operating points under names, each at the nearest precision that its sampler draws fast."""
     name = sampler or default_sampler(family)
     fitting(family, name)
-    told: dict[str, None] = {}
-    found = {}
+    notes: dict[str, None] = {}
+    by_label = {}
     for label, fields in named.items():
-        [precision] = _precisions(name, (fields.get("precision", "float64"),), told)
+        [precision] = _precisions(name, (fields.get("precision", "float64"),), notes)
         fixed = {} if SAMPLERS.find(name, where="`sampler`").fast else {"implementation": "dense"}
         heat = {k: swept(name, v) for k, v in fields.items() if k == "temperature"}
         spec = SamplerSpec(**{"name": name, **fixed, **fields, **heat, "precision": precision})
-        found[label] = OperatingPoint.of(spec)
-    return found, tuple(told)
+        by_label[label] = OperatingPoint.of(spec)
+    return by_label, tuple(notes)
 
 
 def chosen_points(
     ask: Ask, family: str, named: Mapping[str, Mapping[str, Any]]
 ) -> tuple[dict[str, OperatingPoint], tuple[str, ...]]:
     """The named points, or those of the axes where some were given; and what was left out."""
-    found, told = named_points(family, ask["sampler"], named)
+    by_label, notes = named_points(family, ask["sampler"], named)
     if not ask["axis"]:
-        return found, told
-    along, told = points(family, ask["sampler"], ask["axis"], {"temperature": (1.0,)})
-    return {str(point): point for point in along}, told
+        return by_label, notes
+    along, notes = points(family, ask["sampler"], ask["axis"], {"temperature": (1.0,)})
+    return {str(point): point for point in along}, notes
 
 
 def _shared() -> list[str]:
     """The fields that every sampler has and an axis may vary; budgets are no axis."""
-    return [one for one in SamplerSpec.model_fields if one not in ("steps", "grid", "settings")]
+    return [name for name in SamplerSpec.model_fields if name not in ("steps", "grid", "settings")]
 
 
-def _precisions(name: str, wanted: Iterable[str], told: dict[str, None]) -> tuple[str, ...]:
+def _precisions(name: str, wanted: Iterable[str], notes: dict[str, None]) -> tuple[str, ...]:
     """The wanted precisions that the sampler draws fast; at least one that it has."""
     facts = SAMPLERS.find(name, where="`sampler`")
     wanted = tuple(wanted) or ("float64", "float32")
     if not facts.fast:
         return wanted
-    for one in wanted:
-        if one not in facts.fast_precisions:
+    for precision in wanted:
+        if precision not in facts.fast_precisions:
             instead = "" if len(wanted) > 1 else f"; {facts.fast_precisions[0]} is taken"
-            told[f"{one} left out: {name} has no fast form with it{instead}"] = None
+            notes[f"{precision} left out: {name} has no fast form with it{instead}"] = None
     return tuple(p for p in wanted if p in facts.fast_precisions) or facts.fast_precisions[:1]
 
 
@@ -221,11 +233,11 @@ def draw(
     from strop.measure.guard import held_out_guard
     from strop.store import Folder, Run
 
-    # What cannot be read is better found before hours of work.
+    # Files that cannot be read should be refused before hours of work.
     _check_evaluators(ask)
-    given = ask.values.get("held_out")
-    if given is not None:
-        held_out_guard(Path(given), usable_length(model, ask.values.get("length")), model)
+    held_out = ask.values.get("held_out")
+    if held_out is not None:
+        held_out_guard(Path(held_out), usable_length(model, ask.values.get("length")), model)
     sample_cells(
         model,
         [point.at(steps) for steps, point in cells],
@@ -257,28 +269,28 @@ def _finished(
     from strop.spec.generator import CellSpec, GeneratorSpec
     from strop.store import Run
 
-    said = (ask.values.get(name) for name in ("force", "prompts", "held_out"))
+    needs_model = (ask.values.get(name) for name in ("force", "prompts", "held_out"))
     length = ask.values.get("length") or model.facts["length"]
     dense = any(point.sampler.implementation == "dense" for _, point in cells)
-    if any(said) or dense or not _marked(out):
+    if any(needs_model) or dense or not _marked(out):
         return None
-    made = [GeneratorSpec.of(model.spec, point.at(m), length) for m, point in cells]
-    counts = [n] * len(made) if isinstance(n, int) else n
+    generators = [GeneratorSpec.of(model.spec, point.at(m), length) for m, point in cells]
+    counts = [n] * len(generators) if isinstance(n, int) else n
     wanted = {
-        CellSpec.of(one, seed, n=count, batch_size=count).id: count
-        for one, count in zip(made, counts, strict=True)
+        CellSpec.of(generator, seed, n=count, batch_size=count).id: count
+        for generator, count in zip(generators, counts, strict=True)
     }
     run = Run.open(out)
-    asked = run.wanted()
-    if set(asked) != set(wanted) or any(asked[name] < count for name, count in wanted.items()):
+    in_run = run.wanted()
+    if set(in_run) != set(wanted) or any(in_run[name] < count for name, count in wanted.items()):
         return None
-    here = run.cells()
-    complete = all(cell.indices() >= set(range(wanted[cell.id])) for cell in here)
-    return here if complete else None
+    drawn = run.cells()
+    complete = all(cell.indices() >= set(range(wanted[cell.id])) for cell in drawn)
+    return drawn if complete else None
 
 
 def _marked(out: str | os.PathLike[str]) -> bool:
-    """Whether a run says what was asked of it; one whose mark is lost or damaged gets it again."""
+    """Whether the mark of a run can be read; one that is lost or damaged is written again."""
     from strop.store import Run
     from strop.store.folder import Damaged
 
@@ -290,20 +302,22 @@ def _marked(out: str | os.PathLike[str]) -> bool:
 
 def canvases_of_ask(ask: Ask, model: Model) -> Canvases | None:
     """What the outputs answer, where a study takes prompts and was given some."""
-    given = ask.values.get("prompts")
-    if given is None:
+    prompts = ask.values.get("prompts")
+    if prompts is None:
         return None
     from strop.denoisers.prompting import canvases_of
 
     return canvases_of(
-        model, Path(given), length=ask.values.get("length"), chat=bool(ask.values.get("chat"))
+        model, Path(prompts), length=ask.values.get("length"), chat=bool(ask.values.get("chat"))
     )
 
 
 def unseen(canvases: Canvases | None, searched: int) -> Canvases | None:
     """The prompts behind those that were chosen on, if these are enough; else all of them."""
-    rest = () if canvases is None else canvases.prompts[searched:]
-    return type(canvases)(rest) if canvases is not None and len(rest) >= UNSEEN else canvases
+    remaining = () if canvases is None else canvases.prompts[searched:]
+    return (
+        type(canvases)(remaining) if canvases is not None and len(remaining) >= UNSEEN else canvases
+    )
 
 
 def prompt_notes(
@@ -312,27 +326,27 @@ def prompt_notes(
     """For which prompts intervals are meant, and whether a gain was measured on other ones."""
     if prompts is None:
         return []
-    told = "intervals hold for other prompts of the same kind, not for these alone: "
+    note = "intervals hold for other prompts of the same kind, not for these alone: "
     count = min(prompts.count, outputs)
     if prompts.count == 1:
-        told = "all outputs answer one prompt: intervals hold for this prompt alone"
+        note = "all outputs answer one prompt: intervals hold for this prompt alone"
     elif outputs > count:
-        told += (
+        note += (
             f"{outputs} outputs answer {count} prompts, so they are Student's t over prompts "
             f"({count - 1} degrees of freedom); ratios are paired by prompt"
         )
     else:
-        told += "every output answers a prompt of its own; ratios are paired by prompt"
+        note += "every output answers a prompt of its own; ratios are paired by prompt"
     if fresh is None:
-        return [told]
+        return [note]
     if fresh != prompts:
-        return [told, f"the fresh outputs answer {fresh.count} prompts that nothing was chosen on"]
+        return [note, f"the fresh outputs answer {fresh.count} prompts that nothing was chosen on"]
     wanted = f"{outputs + UNSEEN} prompts or more would keep at least {UNSEEN} for them"
-    return [told, f"the fresh outputs answer the prompts that the choice was made on; {wanted}"]
+    return [note, f"the fresh outputs answer the prompts that the choice was made on; {wanted}"]
 
 
 def scorers(ask: Ask, evaluators: Sequence[Evaluator] | None = None, **more: Any) -> Scorers:
-    """Who scores what a study measures: by default the evaluator that was asked for."""
+    """The scorers of a study: by default the evaluator that was asked for."""
     from strop.measure.cells import Scorers
 
     named = ask.values.get("span")
@@ -341,7 +355,7 @@ def scorers(ask: Ask, evaluators: Sequence[Evaluator] | None = None, **more: Any
     return Scorers(
         evaluators=[lambda: ask.evaluator]
         if evaluators is None
-        else [lambda one=one: one for one in evaluators],
+        else [lambda evaluator=evaluator: evaluator for evaluator in evaluators],
         engine=ask.engine,
         progress=ask.progress,
         device=ask["device"],
@@ -368,14 +382,14 @@ def score(
     from strop.store import Run
 
     held_out, run = ask.values.get("held_out"), Run(cells[0].path.parents[1])
-    found = guard_of(
+    run_guard = guard_of(
         cells[0].spec.generator,
         run,
         held_out=None if held_out is None else Path(held_out),
         vocabulary=model,
     )
-    guard = replace(found, rule=ask.values.get("guard_rule", "interval"))
-    if guard.rule != found.rule:  # whoever reads the run later holds its cells against the same
+    guard = replace(run_guard, rule=ask.values.get("guard_rule", "interval"))
+    if guard.rule != run_guard.rule:  # later readers of the run use the same rule
         run.keep_guard(asdict(guard))
     return measure(cells, None, scorers(ask, evaluators), guard=guard)
 
@@ -399,40 +413,40 @@ def scored_columns(row: Measured) -> dict[str, Any]:
     perplexity, entropy = row.of("perplexity"), row.of("entropy")
     assert perplexity is not None  # both were scored a moment ago
     assert entropy is not None
-    found = {name: perplexity.columns[name] for name in ("nll", "tokens")}
-    return found | {"entropy": entropy.columns["entropy"]}
+    columns = {name: perplexity.columns[name] for name in ("nll", "tokens")}
+    return columns | {"entropy": entropy.columns["entropy"]}
 
 
-def guard_notes(found: Iterable[Measured]) -> tuple[str, ...]:
-    """What is to be said of the guards and of small pools, each once."""
+def guard_notes(cells: Iterable[Measured]) -> tuple[str, ...]:
+    """Notes on the guards and on small pools, each once."""
     from strop.measure.frame import SMALL, cut_notes
 
-    found = list(found)
-    told = [*(str(one.guard) for one in found), *cut_notes(found), *_few(found)]
-    told += notes_on(one.spec.generator.checkpoint for one in found)
-    least = min((one.outputs for one in found if not one.by_prompt), default=SMALL)
+    cells = list(cells)
+    notes = [*(str(cell.guard) for cell in cells), *cut_notes(cells), *_few(cells)]
+    notes += notes_on(cell.spec.generator.checkpoint for cell in cells)
+    least = min((cell.outputs for cell in cells if not cell.by_prompt), default=SMALL)
     if least < SMALL:
-        told.append(
+        notes.append(
             f"pools of fewer than {SMALL} outputs (here {least}): their bootstrap intervals are "
             "too short, about 91% instead of 95% at 8"
         )
-    return tuple(dict.fromkeys(told))
+    return tuple(dict.fromkeys(notes))
 
 
-def guard_facts(one: Measured) -> dict[str, Any]:
+def guard_facts(cell: Measured) -> dict[str, Any]:
     """The guard of a result's cells, for its figure."""
-    return {"guard": {"threshold": one.guard.threshold, "source": one.guard.source}}
+    return {"guard": {"threshold": cell.guard.threshold, "source": cell.guard.source}}
 
 
-def _few(found: Iterable[Measured]) -> Iterable[str]:
+def _few(cells: Iterable[Measured]) -> Iterable[str]:
     """Where diversity across outputs does not decide, though there is something to compare with."""
     from strop.measure.across import DECIDES
 
-    held = [one for one in found if one.guard.pairs is not None]
-    if any(one.guard.rule == "mean" for one in held):
-        yield "diversity is told and does not decide: cells pass by their mean entropy"
-    elif any(one.outputs < DECIDES for one in held):
-        least = min(one.outputs for one in held)
+    held = [cell for cell in cells if cell.guard.pairs is not None]
+    if any(cell.guard.rule == "mean" for cell in held):
+        yield "diversity is reported but does not decide: cells pass by their mean entropy"
+    elif any(cell.outputs < DECIDES for cell in held):
+        least = min(cell.outputs for cell in held)
         yield (
             f"diversity across outputs decides from {DECIDES} outputs on (here {least}): below "
             "that the guard does not see a collapse"
@@ -459,11 +473,11 @@ def judge_command(ask: Ask) -> str:
 
 
 def texts_of(cell: Cell, n: int | None = None) -> list[str]:
-    """The texts of a cell, or a word about their absence."""
-    found = cell.pool(n).texts
-    if found is None:
+    """The texts of a cell; a cell without any is refused."""
+    texts = cell.pool(n).texts
+    if texts is None:
         raise UserError("The outputs have no texts to judge.", where=cell.path)
-    return found
+    return texts
 
 
 def judge_texts(
@@ -486,12 +500,14 @@ def judge_texts(
     from strop.groupeval.inputs import fitted
     from strop.groupeval.series import write_plan
 
-    known = Profile.load(profile)
-    asked = None if prompts is None else tuple(prompts)
-    sources = [Source(name, tuple(some), asked, name) for name, some in texts.items()]
-    sources, _ = fitted(sources, known)
-    plan, frozen = make_plan(sources, known, seed=seed, method=partition)
-    write_plan(out, plan, known, frozen)
+    judging_profile = Profile.load(profile)
+    prompt_texts = None if prompts is None else tuple(prompts)
+    sources = [
+        Source(name, tuple(own_texts), prompt_texts, name) for name, own_texts in texts.items()
+    ]
+    sources, _ = fitted(sources, judging_profile)
+    plan, frozen = make_plan(sources, judging_profile, seed=seed, method=partition)
+    write_plan(out, plan, judging_profile, frozen)
     for judge, settings in judges:
         judge_run(out, judge, **settings)
-    return {one.name: load_judgments(f"{out}@{one.id}") for one in list_series(out)}
+    return {series.name: load_judgments(f"{out}@{series.id}") for series in list_series(out)}

@@ -45,7 +45,7 @@ ESTIMATORS = {"masked": "all hidden", "target": "one target"}
 class Cells:
     """What was measured on one checkpoint."""
 
-    said: dict[str, Any]
+    origin: dict[str, Any]
     """Source, spec and session, for the result."""
     losses: dict[int, Losses]
     """By number of steps; arrays [sequences, temperatures]."""
@@ -86,17 +86,20 @@ def _run(ask: Ask) -> Result:
             settings |= {"checkpoint": denoiser.spec, "length": length}
             cells = [loss_cell(rows.ids, settings, "deployed", m) for m in ask["steps"]]
             if ask["levels"]:  # at tau = 1 alone: it has many contexts, and temperatures cost
-                some, alone = rows.ids[: ask["profile_n"]], {**settings, "temperatures": (1.0,)}
-                cells.append(loss_cell(some, alone, "profile", ask["levels"]))
+                profile_rows, alone = (
+                    rows.ids[: ask["profile_n"]],
+                    {**settings, "temperatures": (1.0,)},
+                )
+                cells.append(loss_cell(profile_rows, alone, "profile", ask["levels"]))
             assert ask.folder is not None
             with part():
-                found, session = measured_losses(
+                results, session = measured_losses(
                     ask.folder, denoiser, rows.ids, cells, ask.note, ask.engine
                 )
-                losses = dict(zip(ask["steps"], found, strict=False))
+                losses = dict(zip(ask["steps"], results, strict=False))
                 spec = denoiser.spec.model_dump(mode="json")
-                said = {"source": source, "spec": spec, "session": dict(session)}
-                measured.append(Cells(said, losses, found[-1] if ask["levels"] else None))
+                origin = {"source": source, "spec": spec, "session": dict(session)}
+                measured.append(Cells(origin, losses, results[-1] if ask["levels"] else None))
     assert first is not None  # there is at least one checkpoint
     facts = {
         "heldout": {
@@ -148,57 +151,60 @@ def _conclude(ask: Ask, measured: Sequence[Cells]) -> dict[str, Any]:
 
     Differences between checkpoints are later minus earlier in the order given, at tau = 1.
     """
-    names = short_names([one.said["source"] for one in measured])
+    names = short_names([checkpoint.origin["source"] for checkpoint in measured])
     columns: dict[Any, Any] = {}
-    for name, one in zip(names, measured, strict=True):
-        for (count, losses), estimator in product(one.losses.items(), ESTIMATORS):
-            here, grid = (name, count, estimator), getattr(losses, estimator)
-            columns |= {(*here, tau): grid[:, k] for k, tau in enumerate(ask["temperature"])}
-            for one_of in ("slope", "curvature"):
-                columns[*here, one_of] = getattr(losses, f"{estimator}_{one_of}")
+    for name, checkpoint in zip(names, measured, strict=True):
+        for (count, losses), estimator in product(checkpoint.losses.items(), ESTIMATORS):
+            key, grid = (name, count, estimator), getattr(losses, estimator)
+            columns |= {(*key, tau): grid[:, k] for k, tau in enumerate(ask["temperature"])}
+            for derivative in ("slope", "curvature"):
+                columns[*key, derivative] = getattr(losses, f"{estimator}_{derivative}")
     drawn = Resampled(columns, seed=ask["seed"])
     cells = list(product(measured[0].losses, ESTIMATORS))
     return {
         "checkpoints": [
-            {"name": name, **one.said} for name, one in zip(names, measured, strict=True)
+            {"name": name, **checkpoint.origin}
+            for name, checkpoint in zip(names, measured, strict=True)
         ],
         "unit": "nats per token",
         "replicates": REPLICATES,
         "losses": [_losses(ask, drawn, columns, (name, *cell)) for name in names for cell in cells],
         "differences": _differences(
-            drawn, names, {(m, one, 1.0): {"steps": m, "estimator": one} for m, one in cells}
+            drawn,
+            names,
+            {(m, estimator, 1.0): {"steps": m, "estimator": estimator} for m, estimator in cells},
         ),
         "profile": _profile(ask, names, measured) if ask["levels"] else None,
     }
 
 
 def _losses(
-    ask: Ask, drawn: Resampled, columns: dict[Any, Any], here: tuple[str, int, str]
+    ask: Ask, drawn: Resampled, columns: dict[Any, Any], key: tuple[str, int, str]
 ) -> dict[str, Any]:
     """One checkpoint at one budget under one estimator."""
     temperatures = ask["temperature"]
-    best, shares = drawn.lowest([(*here, tau) for tau in temperatures])
+    best, shares = drawn.lowest([(*key, tau) for tau in temperatures])
     optimum = temperatures[best]
     at = {
-        tau: [columns[*here[:2], name, tau] for name in ESTIMATORS]
+        tau: [columns[*key[:2], name, tau] for name in ESTIMATORS]
         for tau in (1.0, ask["sharpened"])
     }
-    contrasts = (sharp - one for sharp, one in zip(at[ask["sharpened"]], at[1.0], strict=True))
+    contrasts = (sharp - plain for sharp, plain in zip(at[ask["sharpened"]], at[1.0], strict=True))
     return {
-        **dict(zip(("checkpoint", "steps", "estimator"), here, strict=True)),
+        **dict(zip(("checkpoint", "steps", "estimator"), key, strict=True)),
         "temperatures": [
             {
                 "temperature": tau,
-                "loss": drawn.interval((*here, tau)),
-                "minus_one": drawn.interval((*here, tau), (*here, 1.0)),
+                "loss": drawn.interval((*key, tau)),
+                "minus_one": drawn.interval((*key, tau), (*key, 1.0)),
                 "optimum_share": float(share),
             }
             for tau, share in zip(temperatures, shares, strict=True)
         ],
         "optimum": optimum,
         "optimum_at_edge": optimum in (min(temperatures), max(temperatures)),
-        "slope": drawn.interval((*here, "slope")),
-        "curvature": drawn.interval((*here, "curvature")),
+        "slope": drawn.interval((*key, "slope")),
+        "curvature": drawn.interval((*key, "curvature")),
         "variance_ratio": _ratio(*at[1.0]),
         "contrast_variance_ratio": _ratio(*contrasts),
     }
@@ -213,9 +219,9 @@ def _profile(ask: Ask, names: list[str], measured: Sequence[Cells]) -> dict[str,
     """c(a)/L at tau = 1 by the mean over hidden positions, and its mean over the left grid."""
     columns: dict[Any, Any] = {}
     levels = ask["levels"]
-    for name, one in zip(names, measured, strict=True):
-        assert one.profile is not None
-        values = one.profile.masked[:, :, 0]
+    for name, checkpoint in zip(names, measured, strict=True):
+        assert checkpoint.profile is not None
+        values = checkpoint.profile.masked[:, :, 0]
         columns |= {(name, k): values[:, k] for k in range(levels)}
         columns[name, "mean"] = values.mean(axis=1)
     drawn = Resampled(columns, seed=ask["seed"])
@@ -243,8 +249,8 @@ def _grid(name: str, losses: Sequence[float], steps: int) -> dict[str, Any]:
     from strop.theory.schedules import grid_of_profile
 
     masses, price, equal = grid_of_profile(losses, steps)
-    place = {"checkpoint": name, "steps": steps, "price": price, "equal": equal}
-    return {**place, "masses": ",".join(f"{mass:.10g}" for mass in masses)}
+    row = {"checkpoint": name, "steps": steps, "price": price, "equal": equal}
+    return {**row, "masses": ",".join(f"{mass:.10g}" for mass in masses)}
 
 
 def _differences(
@@ -267,7 +273,7 @@ def short_names(sources: Sequence[str]) -> list[str]:
     """The shortest endings of some paths, by whole parts, that tell them apart."""
     parts = [source.rstrip("/").split("/") for source in sources]
     for depth in range(1, max(map(len, parts)) + 1):
-        names = ["/".join(one[-depth:]) for one in parts]
+        names = ["/".join(path[-depth:]) for path in parts]
         if len(set(names)) == len(names):
             return names
     return list(sources)
@@ -311,24 +317,24 @@ def _tables(facts: Mapping[str, Any], sharpened: float) -> dict[str, Table]:
         Column("curvature", "J'' at 1", digits=3, help="Second derivative of the loss by 1/tau."),
         Column("variance_ratio", "variance ratio", digits=2),
     )
-    found = {"contrasts": Table(title, columns, _contrasts(facts, sharpened))}
+    tables = {"contrasts": Table(title, columns, _contrasts(facts, sharpened))}
     differences = [row for row in facts["differences"] if row["estimator"] == "masked"]
     signed = Column("difference", digits=4, signed=True)
     if differences:
         columns = (Column("later"), Column("earlier", "minus"), Column("steps", "M"), signed)
         title = "Differences between checkpoints at tau = 1"
-        found["differences"] = Table(title, columns, differences)
+        tables["differences"] = Table(title, columns, differences)
     profile = facts["profile"]
     if profile is not None:
-        rows = [{"what": one["checkpoint"], "mean": one["loss"]} for one in profile["means"]]
+        rows = [{"what": row["checkpoint"], "mean": row["loss"]} for row in profile["means"]]
         rows += [
-            {"what": f"{one['later']} minus {one['earlier']}", "mean": one["difference"]}
-            for one in profile["differences"]
-            if one["visible"] == "mean"
+            {"what": f"{row['later']} minus {row['earlier']}", "mean": row["difference"]}
+            for row in profile["differences"]
+            if row["visible"] == "mean"
         ]
         title = f"Mean of the loss profile at tau = 1, {profile['sequences']} sequences"
         columns = (Column("what", "checkpoint"), Column("mean", digits=4))
-        found["profile"] = Table(title, columns, rows)
+        tables["profile"] = Table(title, columns, rows)
         columns = (
             Column("checkpoint"),
             Column("steps", "M"),
@@ -338,27 +344,27 @@ def _tables(facts: Mapping[str, Any], sharpened: float) -> dict[str, Table]:
         )
         title = "Grids that the profile would choose, and the loss at reveal it expects of them"
         if profile["grids"]:
-            found["grids"] = Table(title, columns, profile["grids"])
-    return found
+            tables["grids"] = Table(title, columns, profile["grids"])
+    return tables
 
 
 def _contrasts(facts: Mapping[str, Any], tau: float) -> list[dict[str, Any]]:
     """One line per checkpoint and budget, both estimators in it."""
     rows: dict[Any, dict[str, Any]] = {}
-    for one in facts["losses"]:
-        at = {entry["temperature"]: entry for entry in one["temperatures"]}
+    for cell in facts["losses"]:
+        at = {entry["temperature"]: entry for entry in cell["temperatures"]}
         row = rows.setdefault(
-            (one["checkpoint"], one["steps"]),
+            (cell["checkpoint"], cell["steps"]),
             {
-                **{name: one[name] for name in ("checkpoint", "steps")},
+                **{name: cell[name] for name in ("checkpoint", "steps")},
                 "temperature": tau,
                 "loss": at[1.0]["loss"],
-                "optimum": one["optimum"],
-                "edge": " (edge of the grid)" if one["optimum_at_edge"] else "",
-                **{name: one[name] for name in ("variance_ratio", "slope", "curvature")},
+                "optimum": cell["optimum"],
+                "edge": " (edge of the grid)" if cell["optimum_at_edge"] else "",
+                **{name: cell[name] for name in ("variance_ratio", "slope", "curvature")},
             },
         )
-        row[one["estimator"]] = at[tau]["minus_one"]
+        row[cell["estimator"]] = at[tau]["minus_one"]
     return list(rows.values())
 
 
@@ -373,32 +379,32 @@ def _draw(result: Result) -> Figure:
 
     look: dict[str, Any]
     facts, tau = result.facts, result.asked["sharpened"]
-    names = [one["name"] for one in facts["checkpoints"]]
+    names = [checkpoint["name"] for checkpoint in facts["checkpoints"]]
     colours = dict(zip(names, PALETTE * len(names), strict=False))
     figure, axes = panels(3 if facts["profile"] else 2, 6.9 if facts["profile"] else 4.9)
     lines = grouped(facts["losses"], "checkpoint", "estimator")
-    for place, (name, colour) in enumerate(colours.items()):
-        shift = 0.2 * (place - (len(names) - 1) / 2)
+    for position, (name, colour) in enumerate(colours.items()):
+        shift = 0.2 * (position - (len(names) - 1) / 2)
         # Both estimators side by side: filled the mean over hidden positions, open the one target.
         for estimator, fill, aside in (("masked", colour, -0.04), ("target", "white", 0.04)):
-            found = [
+            differences = [
                 at["minus_one"]
                 for row in lines[name, estimator]
                 for at in row["temperatures"]
                 if at["temperature"] == tau
             ]
-            x = [k + aside + shift for k in range(len(found))]
+            x = [k + aside + shift for k in range(len(differences))]
             look = {"color": colour, "mfc": fill, "marker": "o", "ms": 3.5, "lw": 1}
-            bars(axes[0], x, found, ls="none", **look)
+            bars(axes[0], x, differences, ls="none", **look)
         for row in lines[name, "masked"]:
             grid = sorted(row["temperatures"], key=lambda at: at["temperature"])
             x, y = [at["temperature"] for at in grid], [at["minus_one"].value for at in grid]
             axes[1].plot(x, y, color=colour, lw=0.9, marker="o", ms=2)
         if facts["profile"]:
-            levels = [one for one in facts["profile"]["levels"] if one["checkpoint"] == name]
-            a = [one["visible"] for one in levels]
-            axes[2].plot(a, [one["loss"].value for one in levels], color=colour, lw=1.2)
-            low, high = zip(*(one["loss"].ends for one in levels), strict=True)
+            levels = [level for level in facts["profile"]["levels"] if level["checkpoint"] == name]
+            a = [level["visible"] for level in levels]
+            axes[2].plot(a, [level["loss"].value for level in levels], color=colour, lw=1.2)
+            low, high = zip(*(level["loss"].ends for level in levels), strict=True)
             axes[2].fill_between(a, low, high, color=colour, alpha=0.2, lw=0)
     axes[0].axhline(0, color="black", lw=0.7)
     axes[0].set(ylabel=f"loss at τ = {tau:g} minus\nat τ = 1, nats per token", xlabel="steps M")
@@ -428,7 +434,10 @@ def beside_cells(result: Result, cells: Sequence[Measured]) -> tuple[Table, Figu
     """Worse predictor, better generator: the loss, and the perplexity of cells that match it."""
     from strop.measure.frame import perplexity_ratio
 
-    weights = {one["name"]: one["spec"]["sha256"] for one in result.facts["checkpoints"]}
+    weights = {
+        checkpoint["name"]: checkpoint["spec"]["sha256"]
+        for checkpoint in result.facts["checkpoints"]
+    }
     scored = {
         (cell.spec.generator.checkpoint.sha256, cell.steps, cell.point): cell
         for cell in reversed(cells)  # the first of equal ones
@@ -436,11 +445,11 @@ def beside_cells(result: Result, cells: Sequence[Measured]) -> tuple[Table, Figu
     }
     rows = []
     for row in result.more["contrasts"].rows:
-        place = (weights[row["checkpoint"]], row["steps"])
+        key = (weights[row["checkpoint"]], row["steps"])
         settings = (SamplerSpec(temperature=tau) for tau in (1.0, row["temperature"]))
-        one, sharp = (scored.get((*place, OperatingPoint.of(spec))) for spec in settings)
-        if one is not None and sharp is not None:
-            rows.append({**row, "ratio": perplexity_ratio(one, sharp)})
+        plain, sharp = (scored.get((*key, OperatingPoint.of(spec))) for spec in settings)
+        if plain is not None and sharp is not None:
+            rows.append({**row, "ratio": perplexity_ratio(plain, sharp)})
     columns = (
         Column("checkpoint"),
         Column("steps", "M"),
@@ -472,24 +481,24 @@ def scatter_on(axes: Axes, rows: Sequence[Mapping[str, Any]]) -> int:
     from strop.figures import GREY, PALETTE, errors, grouped
 
     lines = grouped(rows, "checkpoint")
-    for colour, ((name,), mine) in zip(PALETTE * len(lines), lines.items(), strict=False):
+    for colour, ((name,), own_rows) in zip(PALETTE * len(lines), lines.items(), strict=False):
         axes.errorbar(
-            [row["masked"].value for row in mine],
-            [row["ratio"].value for row in mine],
-            errors([row["ratio"] for row in mine]),
-            errors([row["masked"] for row in mine]),
+            [row["masked"].value for row in own_rows],
+            [row["ratio"].value for row in own_rows],
+            errors([row["ratio"] for row in own_rows]),
+            errors([row["masked"] for row in own_rows]),
             fmt="o",
             ms=4,
             lw=0.8,
             color=colour,
             label=name,
         )
-        for row in mine if len(rows) <= NAMED_POINTS else ():
-            place = (row["masked"].value, row["ratio"].value)
+        for row in own_rows if len(rows) <= NAMED_POINTS else ():
+            position = (row["masked"].value, row["ratio"].value)
             look: dict[str, Any] = {"fontsize": 6.5, "color": colour, "zorder": 4}
             look["path_effects"] = [withStroke(linewidth=2, foreground="white")]  # over other bars
             text = f"M {row['steps']:,}"
-            axes.annotate(text, place, (3, 3), textcoords="offset points", **look)
+            axes.annotate(text, position, (3, 3), textcoords="offset points", **look)
     axes.axvline(0, color=GREY, lw=0.7, ls=":")
     axes.axhline(1, color=GREY, lw=0.7, ls=":")
     axes.margins(x=0.25, y=0.15)
@@ -501,7 +510,9 @@ def scatter_on(axes: Axes, rows: Sequence[Mapping[str, Any]]) -> int:
 
 def _beside(result: Result, ask: Ask, roles: Mapping[str, str]) -> Table:
     """Both estimators beside the paper's one target; then late minus early, and the profile's."""
-    sources = {one["name"]: one["source"] for one in result.facts["checkpoints"]}
+    sources = {
+        checkpoint["name"]: checkpoint["source"] for checkpoint in result.facts["checkpoints"]
+    }
     role = {name: roles.get(source, "") for name, source in sources.items()}
     printed = paper.table("posterior").by("checkpoint", "steps")
     rows = [
@@ -527,29 +538,29 @@ def _beside(result: Result, ask: Ask, roles: Mapping[str, str]) -> Table:
         where = {"what": "budget", "steps": row["steps"]}
         if row["steps"] is None:
             where = {"what": "profile-mean"}
-        said = paper.table("late-early").records(**where)
-        told = {
+        records = paper.table("late-early").records(**where)
+        line = {
             "what": "late minus early",
             "checkpoint": f"{row['later']} minus {row['earlier']}",
             "steps": row["steps"],
             "estimator": ESTIMATORS.get(row.get("estimator", ""), "profile's mean"),
-            "paper": _printed(said[0] if said else None)["paper"],
+            "paper": _printed(records[0] if records else None)["paper"],
             "measured": row["difference"],
         }
         if row.get("estimator") == "masked":  # less noisy than the paper's, which prints no ends
-            told["within"] = None
-        rows.append(told)
+            line["within"] = None
+        rows.append(line)
     keys = (Column("what"), Column("checkpoint"), Column("steps", "M"), Column("estimator"))
     sequences = paper.table("late-early").settings["sequences"]
     return paper.beside("nats per token", keys, rows, outputs=sequences)
 
 
-def _printed(said: Mapping[str, Any] | None) -> dict[str, Any]:
+def _printed(record: Mapping[str, Any] | None) -> dict[str, Any]:
     """The paper's difference with its interval, and the temperatures that it found best."""
-    if said is None:
+    if record is None:
         return {"paper": None, "paper_best": None}
     best = " or ".join(f"{tau:g}" for tau in paper.table("posterior").settings["best"])
-    return {"paper": paper.with_interval(said)["difference"], "paper_best": best}
+    return {"paper": paper.with_interval(record)["difference"], "paper_best": best}
 
 
 STUDY = Study(

@@ -1,4 +1,4 @@
-"""How many outputs, calls and minutes a question needs, from a pilot or from a run that is there.
+"""How many outputs, calls and minutes a question needs, from a pilot or from an existing run.
 
 A pilot of 32 outputs at two temperatures says how much single outputs vary, and what they cost.
 From it follow the outputs of each side at which a rule of `strop compare`, or of a judge or a task,
@@ -54,17 +54,17 @@ class Question:
 
     def row(self, calls: float | None, seconds: float | None) -> dict[str, Any]:
         """What it needs; both sides together for calls and minutes."""
-        found = needed(self.power, self.error, self.freedom)
-        many = None if found.outputs is None else SIDES * found.outputs
+        need = needed(self.power, self.error, self.freedom)
+        many = None if need.outputs is None else SIDES * need.outputs
         return {
             "question": self.name,
             "size": self.size,
-            "outputs": found.outputs,
+            "outputs": need.outputs,
             "calls": None if many is None or calls is None else many * calls,
             "minutes": None if many is None or seconds is None else many * seconds / 60,
-            "pilots": f"{found.low:.0%} to {found.high:.0%}" if found.outputs else "",
-            "low": found.low,
-            "high": found.high,
+            "pilots": f"{need.low:.0%} to {need.high:.0%}" if need.outputs else "",
+            "low": need.low,
+            "high": need.high,
         }
 
 
@@ -90,27 +90,27 @@ def questions(
     degrees of freedom; `judged` is the error of GEQ with its own.
     """
     level = Level(ask["look"])
-    found = []
-    for name, (one, freedom) in zip(("one setting", "equal entropy"), levels, strict=False):
-        error = math.sqrt(SIDES) * one
+    listed = []
+    for name, (deviation, freedom) in zip(("one setting", "equal entropy"), levels, strict=False):
+        error = math.sqrt(SIDES) * deviation
         for gap in ask["gap"]:
             power = apart(math.log1p(gap), 1 - level.different)
-            found.append(Question(f"perplexity gap at {name}", gap, power, error, freedom))
+            listed.append(Question(f"perplexity gap at {name}", gap, power, error, freedom))
         sure = level.same if name == "one setting" else level.everywhere
         same = alike(math.log1p(ask["margin"]), 1 - sure)
         words = f"the same perplexity at {name}"
-        found.append(Question(words, ask["margin"], same, error, freedom))
+        listed.append(Question(words, ask["margin"], same, error, freedom))
     if judged is not None:
         error, freedom = judged
         power = apart(ask["geq"], ALPHA)
-        found.append(Question("GEQ difference", ask["geq"], power, error, freedom))
-    share, answers = _share(ask, rows)
+        listed.append(Question("GEQ difference", ask["geq"], power, error, freedom))
+    share, answers = _accuracy(ask, rows)
     if share is not None:
         size = ask["accuracy_gap"]
         other = share + size if share < 0.5 else share - size
         error = math.sqrt(share * (1 - share) + max(0.0, other * (1 - other)))
-        found.append(Question("accuracy difference", size, apart(size, ALPHA), error, answers - 1))
-    return found
+        listed.append(Question("accuracy difference", size, apart(size, ALPHA), error, answers - 1))
+    return listed
 
 
 def spreads(pilots: Sequence[dict[str, Any]]) -> list[tuple[float, float]]:
@@ -119,51 +119,55 @@ def spreads(pilots: Sequence[dict[str, Any]]) -> list[tuple[float, float]]:
     At equal entropy an output counts by its nats less what its entropy is worth: the slope of
     log-perplexity over the entropies of the settings.
     """
-    freedom = float(sum(len(one["nll"]) - 1 for one in pilots))
-    alone = [level_errors(one["nll"], one["tokens"]) for one in pilots]
-    found = [(_pooled(alone), freedom)]
-    level = np.array([one["nll"].sum() / one["tokens"].sum() for one in pilots])
-    entropy = np.array([one["entropy"].mean() for one in pilots])
+    freedom = float(sum(len(pilot["nll"]) - 1 for pilot in pilots))
+    alone = [level_errors(pilot["nll"], pilot["tokens"]) for pilot in pilots]
+    pairs = [(_pooled(alone), freedom)]
+    level = np.array([pilot["nll"].sum() / pilot["tokens"].sum() for pilot in pilots])
+    entropy = np.array([pilot["entropy"].mean() for pilot in pilots])
     if np.ptp(entropy) > 0:
         slope = float(np.polyfit(entropy, level, 1)[0])
         left = [
-            one - slope * (pilot["entropy"] - pilot["entropy"].mean())
-            for one, pilot in zip(alone, pilots, strict=True)
+            errors - slope * (pilot["entropy"] - pilot["entropy"].mean())
+            for errors, pilot in zip(alone, pilots, strict=True)
         ]
-        found.append((_pooled(left), freedom))
-    return found
+        pairs.append((_pooled(left), freedom))
+    return pairs
 
 
 def _pooled(values: Sequence[Any]) -> float:
     """The spread of single outputs over several pools."""
-    free = sum(len(one) - 1 for one in values)
-    return math.sqrt(sum((len(one) - 1) * spread(one) ** 2 for one in values) / free)
+    free = sum(len(errors) - 1 for errors in values)
+    return math.sqrt(sum((len(errors) - 1) * spread(errors) ** 2 for errors in values) / free)
 
 
-def _judged(name: str) -> tuple[float, float]:
+def _geq_error(name: str) -> tuple[float, float]:
     """From judgments: the error of a difference in GEQ for one output a side, and its freedom."""
     from strop.groupeval.bootstrap import geq_of
     from strop.groupeval.judgments import load_judgments
 
-    found = [geq_of(cell) for cell in load_judgments(name).cells.values()]
-    known = [(one.variance * one.n, one.freedom) for one in found if one.variance]
-    if not known:
+    estimates = [geq_of(cell) for cell in load_judgments(name).cells.values()]
+    usable = [
+        (estimate.variance * estimate.n, estimate.freedom)
+        for estimate in estimates
+        if estimate.variance
+    ]
+    if not usable:
         raise UserError(
-            "The judgments do not tell how far GEQ varies.",
+            "The judgments do not show how much GEQ varies.",
             where=name,
             expected="a cell with at least two groups in a partition, not all alike",
         )
-    each = sum(variance for variance, _ in known) / len(known)
-    return math.sqrt(SIDES * each), sum(freedom for _, freedom in known)
+    each = sum(variance for variance, _ in usable) / len(usable)
+    return math.sqrt(SIDES * each), sum(freedom for _, freedom in usable)
 
 
-def _share(ask: Ask, rows: Sequence[Measured]) -> tuple[float | None, int]:
+def _accuracy(ask: Ask, rows: Sequence[Measured]) -> tuple[float | None, int]:
     """The accuracy of the pilot, given or graded, and the answers behind it."""
     if ask["accuracy"] is not None:
         return ask["accuracy"], ask["n"]
-    graded = next((one for row in rows if (one := row.of("task")) is not None), None)
-    found = None if graded is None else graded.interval("accuracy")
-    return (None, 0) if found is None else (found.value, max(2, found.n or 2))
+    graded = next((task for row in rows if (task := row.of("task")) is not None), None)
+    accuracy = None if graded is None else graded.interval("accuracy")
+    return (None, 0) if accuracy is None else (accuracy.value, max(2, accuracy.n or 2))
 
 
 # ---------------------------------------------------------------- running it
@@ -172,13 +176,13 @@ def _share(ask: Ask, rows: Sequence[Measured]) -> tuple[float | None, int]:
 def _check(ask: Ask) -> None:
     ask.engine.refuse_shard("A pilot")
     for name in ("margin", "geq", "accuracy_gap", "accuracy", "gap"):
-        given = ask[name] if name == "gap" else (ask[name],)
+        values = ask[name] if name == "gap" else (ask[name],)
         most = {"geq": 10, "gap": math.inf}.get(name, 1)
-        if any(one is not None and not 0 < one < most for one in given):
+        if any(value is not None and not 0 < value < most for value in values):
             raise UserError(
-                f"`{name}` is no difference that could be found.",
+                f"`{name}` is not a difference that could be found.",
                 where=f"`{name}`",
-                got=", ".join(map(str, given)),
+                got=", ".join(map(str, values)),
                 expected="a number above 0" + ("" if name == "gap" else f" and below {most}"),
             )
     for tau in ask["temperature"]:
@@ -188,22 +192,31 @@ def _check(ask: Ask) -> None:
 def _run(ask: Ask) -> Result:
     from strop.measure.cells import measure
 
-    # Who scores, and what was judged, is looked at before the pilot is drawn.
-    who, judged = scorers(ask), None if ask["judged"] is None else _judged(ask["judged"])
-    cells = _stored(ask.sources[0]) or _pilot(ask)
+    # Evaluator and judgments are checked before the pilot is drawn.
+    who, judged = scorers(ask), None if ask["judged"] is None else _geq_error(ask["judged"])
+    cells = _stored_cells(ask.sources[0]) or _pilot(ask)
     rows = measure(cells, ["perplexity", "entropy", "calls", "seconds"], who)
-    graded = [row for cell in cells if (row := _graded(cell)) is not None]
+    graded = [row for cell in cells if (row := _with_task(cell)) is not None]
     pilots = [scored_columns(row) for row in rows]
-    found = questions(ask, spreads(pilots), graded, judged)
-    outputs = sum(len(one["nll"]) for one in pilots)
+    listed = questions(ask, spreads(pilots), graded, judged)
+    outputs = sum(len(pilot["nll"]) for pilot in pilots)
     costs = [_mean([getattr(row, name) for row in rows]) for name in ("calls", "seconds")]
     title = f"{ask.sources[0]}: from {outputs} outputs, at look {ask['look']}"
-    table = Table(title, COLUMNS, [one.row(*costs) for one in found])
+    table = Table(title, COLUMNS, [question.row(*costs) for question in listed])
     points = [
-        {"question": one.name, "size": one.size, "outputs": n, "power": p, "low": low, "high": high}
-        for one in found
+        {
+            "question": question.name,
+            "size": question.size,
+            "outputs": n,
+            "power": p,
+            "low": low,
+            "high": high,
+        }
+        for question in listed
         for n, (p, low, high) in zip(
-            CURVE, curve(one.power, one.error, one.freedom, CURVE).tolist(), strict=True
+            CURVE,
+            curve(question.power, question.error, question.freedom, CURVE).tolist(),
+            strict=True,
         )
     ]
     lines = (Column("question"), Column("size", digits=3), Column("outputs", "outputs a side"))
@@ -211,7 +224,7 @@ def _run(ask: Ask) -> Result:
     more = {"curve": Table("How often it is decided", lines, points, shown=False)}
     facts = {"goal": GOAL, "look": ask["look"], "pilot": outputs, "calls": costs[0]}
     facts["seconds"] = costs[1]
-    return Result(ask.said(), table, more, facts, _notes(found, rows))
+    return Result(ask.said(), table, more, facts, _notes(listed, rows))
 
 
 def _pilot(ask: Ask) -> list[Cell]:
@@ -223,17 +236,17 @@ def _pilot(ask: Ask) -> list[Cell]:
     return draw(ask, model, [(steps, point) for point in named.values()], ask.out / RUN)
 
 
-def _stored(source: str) -> list[Cell] | None:
+def _stored_cells(source: str) -> list[Cell] | None:
     """The cells of RUN, or the one of RUN@CELL; None for a checkpoint."""
     from strop.store import Run, read_mark
 
-    place, mark, cell = source.rpartition("@")
-    for where in (source, place):
-        known = read_mark(Path(where)) if where else None
-        if known is not None and known.holds_cells:
+    directory, mark, cell = source.rpartition("@")
+    for where in (source, directory):
+        store_mark = read_mark(Path(where)) if where else None
+        if store_mark is not None and store_mark.holds_cells:
             run = Run.open(where)
-            cells = [run.cell(cell)] if mark and where == place else run.cells()
-            if any(len(one.indices()) < 2 for one in cells) or not cells:
+            cells = [run.cell(cell)] if mark and where == directory else run.cells()
+            if any(len(pool.indices()) < 2 for pool in cells) or not cells:
                 raise UserError(
                     "The run has too few outputs for a pilot.", where=source, expected="at least 2"
                 )
@@ -241,23 +254,23 @@ def _stored(source: str) -> list[Cell] | None:
     return None
 
 
-def _graded(cell: Cell) -> Measured | None:
+def _with_task(cell: Cell) -> Measured | None:
     """A cell with a task's verdicts, if it has some."""
     from strop.measure.frame import read_cell
     from strop.measure.metric import TASK
 
-    if not any(one.metric.name == TASK.name for one in cell.scores().values()):
+    if not any(score.metric.name == TASK.name for score in cell.scores().values()):
         return None
     return read_cell(cell, wanted={TASK.name: ()})
 
 
 def _mean(values: Sequence[float | None]) -> float | None:
-    known = [one for one in values if one is not None]
-    return sum(known) / len(known) if known else None
+    numbers = [number for number in values if number is not None]
+    return sum(numbers) / len(numbers) if numbers else None
 
 
-def _notes(found: Sequence[Question], rows: Sequence[Measured]) -> tuple[str, ...]:
-    told = [
+def _notes(listed: Sequence[Question], rows: Sequence[Measured]) -> tuple[str, ...]:
+    notes = [
         f"outputs a side: at which {GOAL:.0%} of such comparisons are decided, on average over "
         "pilots of this size; a single pilot may be off: the last column is what nine of ten "
         "lead to",
@@ -265,12 +278,12 @@ def _notes(found: Sequence[Question], rows: Sequence[Measured]) -> tuple[str, ..
         "at every temperature",
     ]
     if len(rows) == 1:
-        told.append("one setting says nothing of equal entropy: pilot at two temperatures")
-    if any(one.name.startswith("accuracy") for one in found):
-        told.append("accuracy: sides that answer the same problems need fewer, never more")
+        notes.append("one setting says nothing about equal entropy: pilot at two temperatures")
+    if any(question.name.startswith("accuracy") for question in listed):
+        notes.append("accuracy: sides that answer the same problems need fewer, never more")
     if any(row.by_prompt for row in rows):
-        told.append("the outputs answer prompts: the numbers hold for these prompts alone")
-    return tuple(told)
+        notes.append("the outputs answer prompts: the numbers hold for these prompts alone")
+    return tuple(notes)
 
 
 def _draw(result: Result) -> Figure:
@@ -279,11 +292,11 @@ def _draw(result: Result) -> Figure:
 
     lines = grouped(result.more["curve"].rows, "question", "size")
     figure, [axes] = panels(1, 2.0 + 0.16 * len(lines))
-    for place, ((question, size), mine) in enumerate(lines.items()):
-        again, shade = divmod(place, len(PALETTE))
+    for position, ((question, size), own_rows) in enumerate(lines.items()):
+        again, shade = divmod(position, len(PALETTE))
         colour, dashes = PALETTE[shade], ("-", "--", ":")[again % 3]
         names = ("outputs", "power", "low", "high")
-        n, power, low, high = ([row[name] for row in mine] for name in names)
+        n, power, low, high = ([row[name] for row in own_rows] for name in names)
         axes.plot(n, power, color=colour, ls=dashes, label=f"{question}, {size:g}")
         axes.fill_between(n, low, high, color=colour, alpha=0.08, lw=0)
     axes.axhline(result.facts["goal"], color=GREY, lw=0.6)

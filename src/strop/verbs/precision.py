@@ -29,7 +29,7 @@ def _run(ask: Ask) -> Result:
     again = f"strop sample {quoted(ask['checkpoint'])} --steps {spelled(ask['steps'])}"
     return Result(
         parts=tuple(part for report in reports for part in _parts(report)),
-        json={"checkpoint": ask["checkpoint"], "reports": [asdict(one) for one in reports]},
+        json={"checkpoint": ask["checkpoint"], "reports": [asdict(report) for report in reports]},
         next=f"{again} --precision float64,float32 -o runs/precision",
         value=reports,
     )

@@ -34,7 +34,7 @@ def _served(ask: Ask, source: str) -> Result:
     with closing(subject):
         _announce(ask, subject, len(knobs) + sum(isinstance(v, dict) for v in knobs.values()))
         subject.open()
-        return _asked(ask, source, subject)
+        return _run_probe(ask, source, subject)
 
 
 def _local(ask: Ask, source: str) -> Result:
@@ -45,16 +45,16 @@ def _local(ask: Ask, source: str) -> Result:
     subject = LocalSubject(model, ask["length"], ask["steps"])
     subject.knobs |= _named(ask)
     _announce(ask, subject, len(subject.knobs))
-    return _asked(ask, source, subject)
+    return _run_probe(ask, source, subject)
 
 
 def _named(ask: Ask) -> dict[str, Any]:
     """Knobs of the user's: one value against the server's own, or the first against the last."""
-    found = {}
+    knobs = {}
     for name, values in (ask["knob"] or {}).items():
-        one = len(values) == 1
-        found[name] = values[0] if one else {"against": values[0], "value": values[-1]}
-    return found
+        single = len(values) == 1
+        knobs[name] = values[0] if single else {"against": values[0], "value": values[-1]}
+    return knobs
 
 
 def _announce(ask: Ask, subject: Subject, knobs: int) -> None:
@@ -65,36 +65,41 @@ def _announce(ask: Ask, subject: Subject, knobs: int) -> None:
     ask.note(f"at most {most + 1} requests{each}, one by one but for those that ask about company")
 
 
-def _asked(ask: Ask, source: str, subject: Any) -> Result:
+def _run_probe(ask: Ask, source: str, subject: Any) -> Result:
     from strop.probing.questions import Probe, budget
 
     total = budget(len(subject.knobs), served=subject.takes_stop, greedy=subject.greedy)
-    with ask.bars.share(f"probe {source}", total) as told:
-        probe = Probe(subject, told)
+    with ask.bars.share(f"probe {source}", total) as advance:
+        probe = Probe(subject, advance)
         refused = getattr(subject, "refuses", {})
         answers = [
-            replace(one, word="no", why=f"it is refused: {refused[one.knob]}", idle=False)
-            if one.knob in refused
-            else one
-            for one in probe.run()
+            replace(answer, word="no", why=f"it is refused: {refused[answer.knob]}", idle=False)
+            if answer.knob in refused
+            else answer
+            for answer in probe.run()
         ]
     return _result(source, subject, answers, probe.level)
 
 
 def _result(source: str, subject: Any, answers: list[Answer], level: float) -> Result:
-    rows = [[one.knob, one.word, one.why] for one in answers]
-    idle = [one.knob for one in answers if one.idle]
+    rows = [[answer.knob, answer.word, answer.why] for answer in answers]
+    idle = [answer.knob for answer in answers if answer.idle]
     remarks = [f"warning: {', '.join(idle)}: accepted, and without any effect"] if idle else []
-    wrong = [one.knob for one in answers if one.word == "no" and not one.idle]
+    wrong = [answer.knob for answer in answers if answer.word == "no" and not answer.idle]
     if wrong:
         remarks.append(f"warning: not as it should be: {', '.join(wrong)}")
     document = {
         "checkpoint": source,
-        "knobs": {one.knob: one.word for one in answers},
+        "knobs": {answer.knob: answer.word for answer in answers},
         "idle": idle,
         "questions": [
-            {"knob": one.knob, "question": one.question, "answer": one.word, "why": one.why}
-            for one in answers
+            {
+                "knob": answer.knob,
+                "question": answer.question,
+                "answer": answer.word,
+                "why": answer.why,
+            }
+            for answer in answers
         ],
         "requests": subject.calls,
         "level": level,

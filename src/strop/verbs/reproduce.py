@@ -21,39 +21,39 @@ def _run(ask: Ask) -> Result:
     if id is None:
         return _list()
     if out is None:
-        raise UserError("A study needs a place.", where="`out`", fix=f"say `out=runs/{id}`")
-    found = paper.reproduce(
+        raise UserError("A study needs a directory.", where="`out`", fix=f"give `out=runs/{id}`")
+    reproduction = paper.reproduce(
         id,
         out=out,
         smoke=ask["smoke"],
         checkpoints=ask["checkpoint"] or [],
         progress=ask.progress,
         note=ask.note,
-        **ask.some(*GIVEN, *(one.name for one in ENGINE if ask[one.name])),
+        **ask.some(*GIVEN, *(parameter.name for parameter in ENGINE if ask[parameter.name])),
         **_lists(ask),
     )
-    small = (SMOKE_NOTE,) if ask["smoke"] and found.item.sources else ()
-    notes = dict.fromkeys((*found.notes, *small))
-    missing, table = found.result.missing, found.table
-    shown = {"id": id, "smoke": ask["smoke"], "unit": table.title, **table.document()}
+    small = (SMOKE_NOTE,) if ask["smoke"] and reproduction.item.sources else ()
+    notes = dict.fromkeys((*reproduction.notes, *small))
+    missing, table = reproduction.result.missing, reproduction.table
+    document = {"id": id, "smoke": ask["smoke"], "unit": table.title, **table.document()}
     return Result(
         parts=(table.title, table, *(f"- {text}" for text in notes)),
-        json={**shown, "result": found.result.document()},
+        json={**document, "result": reproduction.result.document()},
         remarks=() if missing is None else (f"strop: {missing}; run the same command again",),
         next=report_command(Path(out)) if missing is None else None,
         incomplete=missing is not None,
-        value=found,
+        value=reproduction,
     )
 
 
 def _lists(ask: Ask) -> dict[str, Any]:
     """Numbers of outputs and evaluators: some studies take several."""
-    given = ask.some("n", "evaluator")
-    known = paper.items()
-    for one in known[ask["id"]][0].parameters if ask["id"] in known else ():
-        if one.kind in SEVERAL and given.get(one.name) is not None:
-            given[one.name] = [given[one.name]]
-    return given
+    values = ask.some("n", "evaluator")
+    items = paper.items()
+    for parameter in items[ask["id"]][0].parameters if ask["id"] in items else ():
+        if parameter.kind in SEVERAL and values.get(parameter.name) is not None:
+            values[parameter.name] = [values[parameter.name]]
+    return values
 
 
 def _list() -> Result:

@@ -43,8 +43,8 @@ def read_samplers(path: Path) -> list[SamplerSpec]:
     except FileNotFoundError:
         raise UserError("There is no such file of samplers.", where=path) from None
     except (yaml.YAMLError, UnicodeDecodeError) as error:
-        told = str(error).splitlines()[0]
-        raise UserError("The file of samplers is not YAML.", where=path, got=told) from None
+        reason = str(error).splitlines()[0]
+        raise UserError("The file of samplers is not YAML.", where=path, got=reason) from None
     listed = document.get("samplers", [document]) if isinstance(document, dict) else None
     if not isinstance(listed, list) or not listed or not all(isinstance(s, dict) for s in listed):
         raise UserError(
@@ -53,22 +53,24 @@ def read_samplers(path: Path) -> list[SamplerSpec]:
             expected="`samplers:` with a list of settings such as {steps: 64, temperature: 0.9}",
         )
     try:
-        return [SamplerSpec(**{str(key): value for key, value in one.items()}) for one in listed]
+        return [
+            SamplerSpec(**{str(key): value for key, value in fields.items()}) for fields in listed
+        ]
     except UserError as error:
         raise _of_file(error, path) from None
 
 
 def _of_file(error: UserError, path: Path) -> UserError:
-    """The same error for who wrote the fields into a file, not behind flags."""
-    told = copy.copy(error)
-    told.what = as_keys(error.what)
-    told.where = f"{path}: {as_keys(error.where or '')}".removesuffix(": ")
-    told.fix = None if error.fix is None else as_keys(error.fix)
-    return told
+    """The same error for a user who wrote the fields into a file, not as flags."""
+    restated = copy.copy(error)
+    restated.what = as_keys(error.what)
+    restated.where = f"{path}: {as_keys(error.where or '')}".removesuffix(": ")
+    restated.fix = None if error.fix is None else as_keys(error.fix)
+    return restated
 
 
 def as_keys(text: str) -> str:
-    """A sentence of the library for who wrote the fields into a file: `steps`, `steps: 64`."""
+    """A message of the library for the author of a file of fields: `steps`, `steps: 64`."""
     text = re.sub(r"\bSamplerSpec(\.|$)", "", text)
     return re.sub(r"`([a-z_]+)(?:=([^`]*))?`", lambda m: m[1] + (f": {m[2]}" if m[2] else ""), text)
 
@@ -85,7 +87,7 @@ SETTING = (
     "implementation",
     "noise",
 )
-"""What says how to sample; a file of samplers says all of it."""
+"""Settings of the sampler; a file of samplers has all of them."""
 REPEATED = (
     "n",
     "seed",
@@ -135,10 +137,10 @@ def _run(ask: Ask) -> Result:
             engine=ask.engine,
             **ask.some("seed", "batch_size", "length", "out", "force"),
         )
-    except Elsewhere as rest:  # a shard has done its part, and others' are not there yet
+    except Elsewhere as waiting:  # a shard has done its part, and those of others are missing
         return Result(
-            json={"run": ask["out"], "shard": str(ask.engine.shard), "missing": rest.as_dict()},
-            remarks=(f"shard {ask.engine.shard} is done; {rest.what} {rest.got}",),
+            json={"run": ask["out"], "shard": str(ask.engine.shard), "missing": waiting.as_dict()},
+            remarks=(f"shard {ask.engine.shard} is done; {waiting.what} {waiting.got}",),
             next=f"strop show {quoted(ask['out'])}",
         )
     return _result(ask, model, specs, pools)
@@ -169,7 +171,7 @@ def _note_model(ask: Ask, model: Model, canvases: Canvases | None) -> None:
         )
         return
     where = model.device if model.device.type != "meta" else "its workers' devices"
-    why = " (the default: the sampler's law should not hang on the device)"
+    why = " (the default: the sampler's law should not depend on the device)"
     ask.note(
         f"{model.source}: {model.spec.family}, {model.vocab_size:,} tokens, length {length}, on "
         f"{where}, network in {model.spec.network_dtype}" + (why if ask["dtype"] == "auto" else "")
@@ -185,7 +187,9 @@ def _specs(ask: Ask, name: str, *, own: bool) -> list[SamplerSpec]:
     }
     budgets: list[dict[str, Any]] = [{"steps": m} for m in ask["steps"] or ()] or [{}]
     if ask["grid"] not in (None, "uniform"):
-        budgets = [{**one, "grid": ask["grid"]} for one in budgets]  # with steps, both must agree
+        budgets = [
+            {**budget, "grid": ask["grid"]} for budget in budgets
+        ]  # with steps, both must agree
     heat: list[dict[str, Any]] = [
         {"temperature": tau} if own or not isinstance(tau, Cooling) else {}
         for tau in ask["temperature"]
@@ -247,14 +251,16 @@ def _result(ask: Ask, model: Model, specs: Sequence[SamplerSpec], pools: Sequenc
     header += ["masks left"] if left else []
     documents, rows = [_document(pool) for pool in pools], []
     plain = [plain_baseline(pool.spec.generator.sampler) for pool in pools]
-    for pool, one, baseline in zip(pools, documents, plain, strict=True):
-        speed = f"{one['seconds'] / one['n']:.3g}"
+    for pool, document, baseline in zip(pools, documents, plain, strict=True):
+        speed = f"{document['seconds'] / document['n']:.3g}"
         setting = label(pool.spec.generator.sampler)
-        row = [one["cell"], setting, str(one["n"]), f"{one['nfe_mean']:.1f}", speed]
+        row = [document["cell"], setting, str(document["n"]), f"{document['nfe_mean']:.1f}", speed]
         if counts:  # of a sampler that works in blocks or canvases
-            row.append(f"{one['tokens_per_call']:.2f}" if "tokens_per_call" in one else "")
-            row += [f"{one[name]:.2f}" if name in one else "" for name in counts]
-        row += [f"{one['leftover_masks'] / one['n']:.2f}"] if left else []
+            row.append(
+                f"{document['tokens_per_call']:.2f}" if "tokens_per_call" in document else ""
+            )
+            row += [f"{document[name]:.2f}" if name in document else "" for name in counts]
+        row += [f"{document['leftover_masks'] / document['n']:.2f}"] if left else []
         rows.append([*row, *(["" if baseline is None else label(baseline)] if any(plain) else [])])
     return Result(
         parts=(grid([*header, *(["plain baseline"] if any(plain) else [])], rows),),
@@ -304,8 +310,8 @@ def _counted(pool: Pool) -> dict[str, float]:
     if not pool.counts:
         return {}
     tokens = pool.lengths if len(pool.lengths) else pool.ids.shape[1]
-    said = {name: float(found.mean()) for name, found in pool.counts.items()}
-    return {"tokens_per_call": float((tokens / pool.nfe).mean()), **said}
+    means = {name: float(values.mean()) for name, values in pool.counts.items()}
+    return {"tokens_per_call": float((tokens / pool.nfe).mean()), **means}
 
 
 def _baseline(ask: Ask, model: Model, specs: Sequence[SamplerSpec]) -> tuple[str, ...]:
@@ -314,22 +320,24 @@ def _baseline(ask: Ask, model: Model, specs: Sequence[SamplerSpec]) -> tuple[str
     The public settings of revising samplers sharpen too, by top_p: without the plain sampler at
     the same top_p and temperature beside them nobody can tell which of the two helped.
     """
-    plain = [one for spec in specs if (one := plain_baseline(spec)) is not None]
+    plain = [baseline for spec in specs if (baseline := plain_baseline(spec)) is not None]
     if not plain or ask["out"] is None:
         return ()
     first = plain[0]
     flags = {
         "--sampler": first.name,
         "--top-p": repr(first.top_p),
-        "--temperature": _each(repr(one.temperature) for one in plain),
-        "--precision": _each(one.precision for one in plain),
+        "--temperature": _each(repr(baseline.temperature) for baseline in plain),
+        "--precision": _each(baseline.precision for baseline in plain),
     }
     usual = SAMPLERS[first.name].settings
-    own = {name: value for name, value in first.settings.items() if value != usual[name].default}
-    if own:
-        flags["--settings"] = ",".join(f"{name}={value}" for name, value in own.items())
+    changed = {
+        name: value for name, value in first.settings.items() if value != usual[name].default
+    }
+    if changed:
+        flags["--settings"] = ",".join(f"{name}={value}" for name, value in changed.items())
     if first.grid == "uniform":
-        flags["--steps"] = _each(str(one.steps) for one in plain)
+        flags["--steps"] = _each(str(baseline.steps) for baseline in plain)
     else:
         flags["--grid"] = ",".join(map(repr, first.grid))
     words = [word for pair in flags.items() for word in pair] + ask.words(*REPEATED)

@@ -30,7 +30,7 @@ def _run(ask: Ask) -> Result:
     run = Path(ask["run"])
     named = ask["evaluator"]
     if named is None:
-        if run.exists():  # of what is not there something else is told
+        if run.exists():  # a missing path has a message of its own
             refuse_usual_evaluator([str(run)])
         named = (EVALUATOR,)
     names: list[str] = [] if named == (NONE,) else list(named)
@@ -44,15 +44,15 @@ def _run(ask: Ask) -> Result:
     opened = Run.open(run)
     try:
         frame = _measure(ask, opened, names)
-    except Elsewhere as rest:  # other shards have not scored their parts yet
+    except Elsewhere as waiting:  # other shards have not scored their parts yet
         return Result(
-            json={"shard": str(ask.engine.shard), "missing": rest.as_dict()},
-            remarks=(f"shard {ask.engine.shard} is done; {rest.what} {rest.got}",),
+            json={"shard": str(ask.engine.shard), "missing": waiting.as_dict()},
+            remarks=(f"shard {ask.engine.shard} is done; {waiting.what} {waiting.got}",),
         )
-    ids = [one.id for one in frame.asked.get("perplexity", ())]
+    ids = [metric.id for metric in frame.asked.get("perplexity", ())]
     return Result(
         parts=_parts(frame, ids),
-        json={"run": str(run), "metrics": ids, "cells": [one.document() for one in frame]},
+        json={"run": str(run), "metrics": ids, "cells": [cell.document() for cell in frame]},
         remarks=_remarks(opened.asked.get("n", 0), frame),
         next=f"strop report {quoted(run)} -o report.html",
         value=frame,
@@ -93,10 +93,10 @@ def _loader(ask: Ask, name: str, device: str) -> Callable[[], Evaluator]:
 
         evaluator = known_evaluator(name, device=device, dtype=ask["dtype"])
         if not isinstance(evaluator, Late):  # nothing may have to be scored
-            whole = "" if evaluator.sliced else "; its head does not come apart: more memory"
+            memory_note = "" if evaluator.sliced else "; its head does not come apart: more memory"
             ask.note(
                 f"{evaluator.source}: context {evaluator.context}, on {evaluator.device}, in "
-                f"{evaluator.spec.dtype}{whole}"
+                f"{evaluator.spec.dtype}{memory_note}"
             )
         return evaluator
 
@@ -107,8 +107,8 @@ def _texts(ask: Ask, path: Path, names: list[str]) -> Result:
     """Texts without a generator: they have no ids of their own and no guard."""
     alone = {"own_ids": ask["own_ids"], "held_out": ask["held_out"] is not None}
     alone |= {"engine": ask.engine.parallel, "shard": ask.engine.shard is not None}
-    for name, given in alone.items():
-        if given:
+    for name, value in alone.items():
+        if value:
             raise UserError(
                 f"`{name}` is for runs: these texts have no generator.", where=f"`{name}`"
             )
@@ -133,12 +133,12 @@ def _texts(ask: Ask, path: Path, names: list[str]) -> Result:
         rows += [
             [
                 evaluator.spec.name,
-                one.column.heading,
+                aggregate.column.heading,
                 score.metric.span or "",
-                _entry(score, one.column),
+                _entry(score, aggregate.column),
             ]
             for score in scores
-            for one in score.record.aggregates
+            for aggregate in score.record.aggregates
         ]
         documents.append(
             {
@@ -170,17 +170,17 @@ def _parts(frame: Frame, wanted: list[str]) -> tuple[Part, ...]:
 
     columns = _columns(frame, wanted)
     rows = []
-    for one in frame:
-        row = [one.id, label(one.spec.generator.sampler), str(one.outputs)]
-        by_id = {score.metric.id: score for score in one.scores}
+    for cell in frame:
+        row = [cell.id, label(cell.spec.generator.sampler), str(cell.outputs)]
+        by_id = {score.metric.id: score for score in cell.scores}
         for _, id_, column in columns:
             guarded = column.name in ("pooled", "entropy")
-            row.append(_entry(by_id.get(id_), column) + (one.mark if guarded else ""))
+            row.append(_entry(by_id.get(id_), column) + (cell.mark if guarded else ""))
         rows.append(row)
     how = "95% bootstrap over outputs (10,000 replicates)"
-    if any(one.by_prompt for one in frame):
+    if any(cell.by_prompt for cell in frame):
         how = "95%, Student's t over prompts"
-    answered = [prompt_notes(one.outputs, one.spec.generator.prompts) for one in frame]
+    answered = [prompt_notes(cell.outputs, cell.spec.generator.prompts) for cell in frame]
     return (
         grid(["cell", "setting", "outputs", *(heading for heading, _, _ in columns)], rows),
         f"perplexity: token-pooled; [..]: {how}",
@@ -191,16 +191,16 @@ def _parts(frame: Frame, wanted: list[str]) -> tuple[Part, ...]:
 def _columns(cells: Sequence[Measured], wanted: list[str]) -> list[tuple[str, str, Column]]:
     """Heading, metric id and column of everything to show, each once, in the records' order."""
     columns: dict[tuple[str, str], tuple[str, str, Column]] = {}
-    for score in (score for one in cells for score in one.scores):
+    for score in (score for cell in cells for score in cell.scores):
         spec = score.metric
         if spec.span is not None and spec.id not in wanted:
             continue  # a perplexity of an earlier call
         scored = spec.span is not None and spec.evaluator is not None
         who = f" ({spec.evaluator.name} {spec.span})" if scored and spec.evaluator else ""
-        for one in score.record.aggregates:
-            if one.shown:
-                key = (spec.id, one.column.name)
-                columns.setdefault(key, (one.column.heading + who, spec.id, one.column))
+        for aggregate in score.record.aggregates:
+            if aggregate.shown:
+                key = (spec.id, aggregate.column.name)
+                columns.setdefault(key, (aggregate.column.heading + who, spec.id, aggregate.column))
     return list(columns.values())
 
 
@@ -212,11 +212,11 @@ def _entry(score: Score | None, column: Column) -> str:
     return column.entry(score.values).line
 
 
-def _remarks(asked: int, cells: Sequence[Measured]) -> tuple[str, ...]:
-    """What a reader of the numbers should know."""
-    short = sum(one.outputs < asked for one in cells)
-    silent = sum(score.unscored for one in cells for score in one.perplexities)
-    few = f"{short} cells have fewer than the {asked} outputs that were asked for"
+def _remarks(requested: int, cells: Sequence[Measured]) -> tuple[str, ...]:
+    """Remarks for a reader of the numbers."""
+    short = sum(cell.outputs < requested for cell in cells)
+    silent = sum(score.unscored for cell in cells for score in cell.perplexities)
+    few = f"{short} cells have fewer than the {requested} outputs that were asked for"
     empty = f"{silent} outputs have no token to score (empty, or a single token)"
     return (*((few,) if short else ()), *((empty,) if silent else ()))
 
@@ -254,7 +254,8 @@ VERB = Verb(
         ),
         Parameter(
             "held_out",
-            "Texts for the entropy guard, instead of ours: JSON lines or a .txt; kept in the run.",
+            "Texts for the entropy guard, not the shipped ones: JSON lines or a .txt; kept in the "
+            "run.",
             kind="place",
         ),
         Parameter.count("batch_size", "Outputs at a time; changes nothing but speed."),

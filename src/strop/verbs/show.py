@@ -1,4 +1,4 @@
-"""strop show: what a run holds, and how one of its outputs came about.
+"""strop show: what a run holds, and how one of its outputs was made.
 
 What is replayed is the round after which each token last changed, as the run keeps it. A sampler
 that revises tokens may have shown others before; those are not kept.
@@ -46,19 +46,19 @@ def _run(ask: Ask) -> Result:
     cells = opened.cells() if ask["cell"] is None else [opened.cell(ask["cell"])]
     if ask["output"] is not None:
         return _one_output(opened, cells, ask["output"], ask["unmask"])
-    asked, wanted = opened.asked, opened.wanted()
-    documents = [_document(one, wanted[one.id], ask["first"]) for one in cells]
+    request, wanted = opened.asked, opened.wanted()
+    documents = [_document(cell, wanted[cell.id], ask["first"]) for cell in cells]
     parts: list[Part] = [
-        f"{run}: {asked.get('checkpoint')}, seed {asked.get('seed')}, n {asked.get('n')}"
+        f"{run}: {request.get('checkpoint')}, seed {request.get('seed')}, n {request.get('n')}"
     ]
-    for one, document in zip(cells, documents, strict=True):
-        parts += _cell(one, document, fields=ask["cell"] is not None, full=ask["full"])
-    incomplete = any(one["outputs"] < one["asked"] for one in documents)
+    for cell, document in zip(cells, documents, strict=True):
+        parts += _cell(cell, document, fields=ask["cell"] is not None, full=ask["full"])
+    incomplete = any(document["outputs"] < document["asked"] for document in documents)
     remark = "some outputs are missing: the command that made this run continues it"
     more = not incomplete and ask["cell"] is None and bool(cells)
     return Result(
         parts=tuple(parts),
-        json={"run": str(run), "asked": asked, "cells": documents},
+        json={"run": str(run), "asked": request, "cells": documents},
         remarks=(remark,) if incomplete else (),
         next=f"strop show {quoted(run)} {cells[0].id} --full" if more else None,
         value=opened,
@@ -74,15 +74,15 @@ def _cell(cell: Cell, document: Mapping[str, Any], *, fields: bool, full: bool) 
         parts.append(f"  plain baseline: {label(baseline)}")
     if fields:
         parts.append(grid(["field", "value"], [[name, str(value)] for name, value in sampler]))
-    kept = cell.prompts()
+    prompts = cell.prompts()
     return parts + [
-        f"  [{entry['index']}] nfe {entry['nfe']}  {_shown(entry, kept, full)}"
+        f"  [{entry['index']}] nfe {entry['nfe']}  {_output_line(entry, prompts, full)}"
         for entry in document["first"]
     ]
 
 
 def _one_output(run: Run, cells: list[Cell], number: int, unmask: bool) -> Result:
-    """One output of every chosen cell: its text, or how it came about."""
+    """One output of every chosen cell: its text, or how it was made."""
     rows, parts = [], list[Part]()
     for cell in cells:
         table = cell.table()
@@ -100,7 +100,7 @@ def _one_output(run: Run, cells: list[Cell], number: int, unmask: bool) -> Resul
             shape = cell.spec.generator.checkpoint.shape
             parts.append(_replay(row, decoder(str(run.asked.get("checkpoint", "")), shape)))
         else:
-            parts.append(_shown(row, cell.prompts(), full=True))
+            parts.append(_output_line(row, cell.prompts(), full=True))
     again = f"strop show {quoted(run.path)} --output {number} --unmask"
     return Result(
         parts=tuple(parts),
@@ -110,14 +110,14 @@ def _one_output(run: Run, cells: list[Cell], number: int, unmask: bool) -> Resul
     )
 
 
-def _document(cell: Cell, asked: int, first: int) -> dict[str, Any]:
+def _document(cell: Cell, requested: int, first: int) -> dict[str, Any]:
     table = cell.table()
     head = _rows(table.slice(0, min(first, table.num_rows)))
     return {
         "cell": cell.id,
         "spec": cell.spec.model_dump(mode="json"),
         "outputs": table.num_rows,
-        "asked": asked,
+        "asked": requested,
         "sessions": cell.sessions(),
         "first": head,
     }
@@ -129,33 +129,36 @@ def _rows(table: Any) -> list[dict[str, Any]]:
     return [{**row, "ids": row["ids"][: row.get("tokens", len(row["ids"]))]} for row in rows]
 
 
-def _shown(entry: dict[str, Any], kept: Any, full: bool) -> str:
+def _output_line(entry: dict[str, Any], prompts: Any, full: bool) -> str:
     """One output in a line, after the prompt that it answers."""
-    if kept is None:
+    if prompts is None:
         return _excerpt(entry, full)
-    text = answered(entry, kept, full=full)
+    text = answered(entry, prompts, full=full)
     limit = 2 * EXCERPT
     text = text if full or len(text) <= limit else text[:limit] + " ..."
     return f"{entry['prompt']}: {text}"
 
 
 def _excerpt(entry: dict[str, Any], full: bool) -> str:
-    shown = entry["text"]
-    text = " ".join(map(str, entry["ids"])) if shown is None else visible(shown)
+    stored = entry["text"]
+    text = " ".join(map(str, entry["ids"])) if stored is None else visible(stored)
     return text if full or len(text) <= EXCERPT else text[:EXCERPT] + " ..."
 
 
-def answered(entry: Mapping[str, Any], kept: KeptPrompts, *, full: bool) -> str:
+def answered(entry: Mapping[str, Any], prompts: KeptPrompts, *, full: bool) -> str:
     """An output inside what it answers: `given text[[response]] given text`."""
-    stretches = kept.canvases.prompt_of(entry["index"]).stretches
-    pieces = kept.pieces_of(entry["index"])
+    stretches = prompts.canvases.prompt_of(entry["index"]).stretches
+    pieces = prompts.pieces_of(entry["index"])
     if pieces is None or entry["text"] is None:
-        own, edge = iter(map(str, entry["ids"])), " "
-        words = [" ".join(next(own) if t is None else str(t) for t in one) for one in stretches]
+        responses, edge = iter(map(str, entry["ids"])), " "
+        words = [
+            " ".join(next(responses) if t is None else str(t) for t in stretch)
+            for stretch in stretches
+        ]
     else:
-        own, edge = iter(entry.get("pieces") or [entry["text"]]), ""
-        words = [visible(next(own) if isinstance(p, int) else p) for p in pieces]
-    gaps = [one[0] is None for one in stretches]
+        responses, edge = iter(entry.get("pieces") or [entry["text"]]), ""
+        words = [visible(next(responses) if isinstance(p, int) else p) for p in pieces]
+    gaps = [stretch[0] is None for stretch in stretches]
     if not full:
         words = [w if gap else _cut(w) for gap, w in zip(gaps, words, strict=True)]
     return edge.join(f"[[{word}]]" if gap else word for gap, word in zip(gaps, words, strict=True))
@@ -167,16 +170,16 @@ def _cut(text: str) -> str:
 
 
 def decoder(source: str, shape: Mapping[str, Any]) -> Decode | None:
-    """Tokens to text, where the checkpoint's tokenizer is at hand; nothing is downloaded."""
-    place = embedded_path(source) if source.startswith(EMBEDDED) else Path(source)
-    place = place if place.is_dir() else place.parent
-    known = (place / "tokenizer.json").is_file()
-    if not known and shape.get("vocab_size") not in GPT2:
+    """Tokens to text, where the checkpoint's tokenizer is on disk; nothing is downloaded."""
+    directory = embedded_path(source) if source.startswith(EMBEDDED) else Path(source)
+    directory = directory if directory.is_dir() else directory.parent
+    has_tokenizer = (directory / "tokenizer.json").is_file()
+    if not has_tokenizer and shape.get("vocab_size") not in GPT2:
         return None
     try:
         from strop.denoisers.tokenizer import TextCodec
 
-        codec = TextCodec.from_directory(place) if known else TextCodec.gpt2()
+        codec = TextCodec.from_directory(directory) if has_tokenizer else TextCodec.gpt2()
     except ModuleNotFoundError:
         return None
     mask = shape.get("mask_id")
@@ -195,10 +198,10 @@ def _frame(entry: Mapping[str, Any], number: int, decode: Decode | None) -> str:
         for token, changed in zip(entry["ids"], entry["changed"], strict=True)
     ]
     parts = []
-    for there, group in groupby(tokens, key=lambda token: token is not None):
+    for settled, group in groupby(tokens, key=lambda token: token is not None):
         run = list(group)
         ids = [token for token in run if token is not None]
-        if not there:
+        if not settled:
             parts.append(HIDDEN * min(3, len(run)) + (f"({len(run)})" if len(run) > 3 else ""))
         elif decode is None:
             parts.append(" ".join(map(str, ids)))

@@ -1,4 +1,4 @@
-"""What a study is: a value. Its record holds everything that is known about it, in one file.
+"""A study is a value: its record holds everything about it, in one file.
 
 The command line (flags, help, printing), `strop reproduce`, the report and the docs read the
 records; a study's `run` gets an `Ask` and returns a `Result`, which is a typed table and whatever
@@ -64,9 +64,9 @@ class Sources:
     def parameters(self) -> tuple[Parameter, ...]:
         """As arguments of a command."""
         if self.many:
-            shown = ", ".join(self.default) or None
+            listed = ", ".join(self.default) or None
             name = self.names[0]
-            return (Parameter("sources", self.help, kind="many", shown=shown, argument=name),)
+            return (Parameter("sources", self.help, kind="many", shown=listed, argument=name),)
         usual = (*self.default, *[None] * len(self.names))
         return tuple(
             Parameter(f"source_{i}", self.help, shown=usual[i], argument=name)
@@ -100,7 +100,7 @@ class Study(Verb):
     origins: Callable[[Ask], Sequence[str]] = lambda ask: ask.sources
     """The checkpoints, runs and texts behind its sources: a source may be a file that names one."""
     beside_cells: Callable[[Result, Sequence[Measured]], tuple[Table, Figure | None]] | None = None
-    """What it says beside the cells of a run, for the page that shows both."""
+    """What it shows beside the cells of a run, for the page that has both."""
     stamp: Callable[[Ask], Mapping[str, Any]] | None = None
     """All that its answer depends on, if that can be told without loading anything: the same
     command is then answered from disk at once."""
@@ -123,15 +123,15 @@ class Study(Verb):
         return (OUT, *self.sources.parameters(), *self.parameters, *smoke)
 
     def asked(self, given: Mapping[str, Any], **speaking: Any) -> Ask:
-        """As a command line or a call from Python says it."""
-        rest = dict(given)
+        """From a command line or a call from Python."""
+        unread = dict(given)
         sources: list[str] = []
-        for one in self.sources.parameters():
-            named = rest.pop(one.name, None) or ()
+        for parameter in self.sources.parameters():
+            named = unread.pop(parameter.name, None) or ()
             sources += map(str, [named] if isinstance(named, (str, Path)) else named)
-        out = OUT.checked(rest.pop("out", None))
-        smoke = rest.pop("smoke", False)
-        return self.ask(out, sources, smoke=smoke, **speaking, **rest)
+        out = OUT.checked(unread.pop("out", None))
+        smoke = unread.pop("smoke", False)
+        return self.ask(out, sources, smoke=smoke, **speaking, **unread)
 
     def ask(
         self, out: Path, sources: Sequence[str] = (), *, smoke: bool = False, **given: Any
@@ -153,7 +153,7 @@ class Study(Verb):
         return ask
 
     def answer(self, ask: Ask) -> Result:
-        """Run it into its directory, or answer from there; say where it lies and what is next."""
+        """Run it into its directory, or answer from there, with the files and the next command."""
         result = carry_out(ask)
         if ask.values.get("dry_run"):
             return result
@@ -166,9 +166,9 @@ class Study(Verb):
         return replace(result, remarks=(written, again), incomplete=True, draw=self.draw)
 
     def _sources(self, given: Sequence[str], smoke: bool) -> tuple[str, ...]:
-        mine = self.sources
-        usual = mine.smoke if smoke and mine.smoke is not None else mine.default
-        if smoke and given and mine.many and mine.smoke == ():
+        declared = self.sources
+        usual = declared.smoke if smoke and declared.smoke is not None else declared.default
+        if smoke and given and declared.many and declared.smoke == ():
             raise UserError(
                 "A smoke run brings its own models.",
                 where="`smoke`",
@@ -176,25 +176,25 @@ class Study(Verb):
                 fix="leave out `smoke`, or the models",
             )
         # What is left out at the end is as usual: LESS of `less-is-more MORE`.
-        found = tuple(given) if mine.many and given else (*given, *usual[len(given) :])
-        wanted = len(mine.names)
-        if not mine.many and len(found) > wanted:
+        sources = tuple(given) if declared.many and given else (*given, *usual[len(given) :])
+        wanted = len(declared.names)
+        if not declared.many and len(sources) > wanted:
             raise UserError(
                 f"{self.name} takes {wanted} checkpoints.",
                 got=", ".join(given),
                 where="`checkpoint`",
             )
-        return found
+        return sources
 
 
 def _builtin() -> Iterator[Study]:
-    package, found = import_module("strop.verbs"), {}
+    package, by_name = import_module("strop.verbs"), {}
     for module in pkgutil.iter_modules(package.__path__):
         if module.name.endswith("_figures"):
             continue  # no study is in there, and what draws is loaded when something is drawn
         members = vars(import_module(f"strop.verbs.{module.name}")).values()
-        found |= {one.name: one for one in members if isinstance(one, Study)}
-    yield from found.values()
+        by_name |= {study.name: study for study in members if isinstance(study, Study)}
+    yield from by_name.values()
 
 
 STUDIES: Registry[Study] = Registry("study", Study, "strop.studies", _builtin)
@@ -221,7 +221,7 @@ def run(
     note: Callable[[str], None] = lambda _: None,
     **given: Any,
 ) -> Result:
-    """Run a study into a directory; the same call continues it, or answers from what is there."""
+    """Run a study into a directory; the same call continues it, or answers from disk."""
     record = find(which) if isinstance(which, str) else which
     return carry_out(
         record.ask(Path(out), sources, smoke=smoke, progress=progress, note=note, **given)
@@ -239,14 +239,14 @@ def carry_out(ask: Ask) -> Result:
     # a study draws and scores many times
     with keep_workers(), served_as(ask.values, ask.out):
         try:
-            return _carried_out(ask)
+            return _run_in_folder(ask)
         except Elsewhere:
             if not ask.values.get("wait"):
                 raise
-            return _carried_out(ask.after_its_shard())
+            return _run_in_folder(ask.after_its_shard())
 
 
-def _carried_out(ask: Ask) -> Result:
+def _run_in_folder(ask: Ask) -> Result:
     record = ask.verb
     assert isinstance(record, Study)
     from strop.store import StudyFolder
@@ -258,9 +258,9 @@ def _carried_out(ask: Ask) -> Result:
     command = None if record.stamp is None else record.stamp(ask)
     together = ask.engine.shard is not None or bool(ask.values.get("wait"))
     with folder.writing(ask.mark(), force=force, together=together):
-        known = None if force or command is None else _answered(folder, command)
-        if known is not None:
-            return known
+        answer = None if force or command is None else _answer_on_disk(folder, command)
+        if answer is not None:
+            return answer
         result = record.run(replace(ask, folder=folder))
         probed = [note for note in notes_of(record.origins(ask)) if note not in result.notes]
         result = replace(result, notes=(*result.notes, *probed))
@@ -276,7 +276,7 @@ def _carried_out(ask: Ask) -> Result:
     return result
 
 
-def _answered(folder: StudyFolder, command: Mapping[str, Any]) -> Result | None:
+def _answer_on_disk(folder: StudyFolder, command: Mapping[str, Any]) -> Result | None:
     """What the same command found, if it came to an end."""
     from strop.store import study_result
     from strop.store.folder import RESULT
@@ -287,4 +287,4 @@ def _answered(folder: StudyFolder, command: Mapping[str, Any]) -> Result | None:
             return None
         return result_of(document, folder.path / RESULT)
     except (UserError, KeyError):
-        return None  # what it was made from is there, and the answer follows from it
+        return None  # its sources are there, and the answer follows from them

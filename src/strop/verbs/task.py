@@ -29,15 +29,15 @@ def _list(_: Ask) -> Result:
     tasks = [task.as_dict() for task in TASKS.values()]
     rows = [
         [
-            one["name"],
-            str(one["items"]),
-            str(one["shots"]),
-            ", ".join(one["filters"]),
-            "in a sandbox" if one["sandboxed"] else "as text",
-            one["source"],
-            one["summary"],
+            task["name"],
+            str(task["items"]),
+            str(task["shots"]),
+            ", ".join(task["filters"]),
+            "in a sandbox" if task["sandboxed"] else "as text",
+            task["source"],
+            task["summary"],
         ]
-        for one in tasks
+        for task in tasks
     ]
     header = ["task", "problems", "shots", "filters", "checked", "source", "what"]
     return Result(

@@ -65,16 +65,16 @@ COLUMNS = (
 def _run(ask: Ask) -> Result:
     other = ask["task_temperature"] or {}
     temperatures = {task: tuple(other.get(task, ask["temperature"])) for task in ask["task"]}
-    found = entrants.answer_tasks(ask, ask["task"], temperatures, ask["seeds"])
+    answers = entrants.answer_tasks(ask, ask["task"], temperatures, ask["seeds"])
     rows = [
-        {**row, "source": one.labels[setting.label]}
-        for task, one in found.items()
-        for setting in one.results.settings
-        if setting.label in one.labels and setting.temperature in temperatures[task]
-        for row in _rows(task, setting, one.results.filters)
+        {**row, "source": answer.labels[setting.label]}
+        for task, answer in answers.items()
+        for setting in answer.results.settings
+        if setting.label in answer.labels and setting.temperature in temperatures[task]
+        for row in _rows(task, setting, answer.results.filters)
     ]
     table = Table("Accuracy against temperature; 0 is greedy", COLUMNS, rows)
-    first = {task: one.results.filters[0] for task, one in found.items()}
+    first = {task: answer.results.filters[0] for task, answer in answers.items()}
     facts = {"answer": _answer(rows, first), "first_filter": first}
     notes = [BARS, *((SMALL,) if ask.smoke else ())]
     if ask.smoke or set(ask["task"]) & set(entrants.PAPER_TASKS):
@@ -107,7 +107,7 @@ def _rows(task: str, setting: TaskSetting, filters: Sequence[str]) -> list[dict[
                 "error": setting.standard_error(name),
                 "by_seed": setting.by_seed(name).tolist(),
                 "right": round(right) if len(setting.seeds) == 1 else right,
-                **{one: counts[one] / counts.total() for one in ("invalid", "empty")},
+                **{reason: counts[reason] / counts.total() for reason in ("invalid", "empty")},
                 **shared,
             }
         )
@@ -120,18 +120,18 @@ def _accuracy(row: Mapping[str, Any]) -> float:
 
 def _answer(rows: Sequence[Mapping[str, Any]], first: Mapping[str, str]) -> list[str]:
     """For every model at every task, where it is best and how it ends."""
-    told = []
+    sentences = []
     for task, model in dict.fromkeys((row["task"], row["model"]) for row in rows):
-        mine = [
+        own_rows = [
             r for r in rows if (r["task"], r["model"], r["filter"]) == (task, model, first[task])
         ]
-        mine.sort(key=lambda row: row["temperature"])
-        best, hottest = max(mine, key=_accuracy), mine[-1]
-        told.append(
+        own_rows.sort(key=lambda row: row["temperature"])
+        best, hottest = max(own_rows, key=_accuracy), own_rows[-1]
+        sentences.append(
             f"{TITLES.get(task, task)}, {model}: best at temperature {best['temperature']:g} "
             f"({_accuracy(best):.1%}); {_accuracy(hottest):.1%} at {hottest['temperature']:g}"
         )
-    return told
+    return sentences
 
 
 # ---------------------------------------------------------------- the figure
@@ -149,22 +149,22 @@ def curves(rows: Sequence[Mapping[str, Any]]) -> Figure:
     tasks = list(dict.fromkeys(row["task"] for row in rows))
     models = list(dict.fromkeys(row["model"] for row in rows))
     looks = {
-        model: {"color": PALETTE[place % len(PALETTE)], "marker": "osD^v"[place % 5]}
-        for place, model in enumerate(models)
+        model: {"color": PALETTE[number % len(PALETTE)], "marker": "osD^v"[number % 5]}
+        for number, model in enumerate(models)
     }
     figure, grid = panels(1, 2.7, len(tasks), len(tasks))
     lines = grouped(sorted(rows, key=lambda row: row["temperature"]), "task", "model")
-    for place, (axes, task) in enumerate(zip(grid, tasks, strict=True)):
+    for number, (axes, task) in enumerate(zip(grid, tasks, strict=True)):
         for model in models:
-            mine = lines.get((task, model), [])
-            levels = [100 * _accuracy(r) for r in mine]
-            bars = [100 * (r["error"] or 0) for r in mine]
+            own_rows = lines.get((task, model), [])
+            levels = [100 * _accuracy(r) for r in own_rows]
+            bars = [100 * (r["error"] or 0) for r in own_rows]
             look: dict[str, Any] = {**looks[model], "ms": 3.5, "lw": 1.2, "capsize": 2}
-            axes.errorbar([r["temperature"] for r in mine], levels, bars, label=model, **look)
-        letter = f"({chr(ord('a') + place)}) " if len(tasks) > 1 else ""
+            axes.errorbar([r["temperature"] for r in own_rows], levels, bars, label=model, **look)
+        letter = f"({chr(ord('a') + number)}) " if len(tasks) > 1 else ""
         axes.set_title(f"{letter}{TITLES.get(task, task)}", loc="left")
-        shown = sorted({row["temperature"] for row in rows if row["task"] == task})
-        axes.set_xticks(shown, [f"{one:g}" for one in shown])
+        temperatures = sorted({row["temperature"] for row in rows if row["task"] == task})
+        axes.set_xticks(temperatures, [f"{tau:g}" for tau in temperatures])
         axes.set(xlabel="temperature", ylim=(0, None))
         axes.grid(axis="y", lw=0.4, alpha=0.4)
     grid[0].set_ylabel("accuracy, %")
@@ -187,13 +187,13 @@ def _beside(name: str) -> Any:
         rows = []
         for row in _measured(result, {} if ask.smoke else roles):
             where = {key: row[key] for key in KEYS}
-            told = {"filter": row["filter"], "paper": printed.get(tuple(where.values()))}
+            numbers = {"filter": row["filter"], "paper": printed.get(tuple(where.values()))}
             percent = row["accuracy"].mapped(lambda share: 100 * share)
-            rows.append({**where, **told, "measured": percent})
+            rows.append({**where, **numbers, "measured": percent})
         reached = {tuple(row[key] for key in KEYS) for row in rows}
         lacking = [
-            {**dict(zip(KEYS, key, strict=True)), "filter": None, "paper": told, "measured": None}
-            for key, told in printed.items()
+            {**dict(zip(KEYS, key, strict=True)), "filter": None, "paper": text, "measured": None}
+            for key, text in printed.items()
             if key not in reached
         ]
         keys = (Column("task"), Column("model"), Column("temperature", digits=None))
@@ -259,5 +259,7 @@ STUDY = Study(
         "strop study tasks --smoke -o runs/tasks",
         "strop study tasks CHECKPOINT CHECKPOINT --task gsm8k --limit 32 -o runs/tasks",
     ),
-    items=tuple(paper.item(one, _beside(one)) for one in ("large-models", "large-models-control")),
+    items=tuple(
+        paper.item(name, _beside(name)) for name in ("large-models", "large-models-control")
+    ),
 )

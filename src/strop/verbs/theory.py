@@ -149,9 +149,9 @@ def _markov(ask: Ask) -> Result:
         files = {"files": [str(file) for file in save(study, out)]}
     except OSError as error:
         raise UserError("The study cannot be written.", where=out, got=error.strerror) from None
-    shown = {**values, "rows": len(study.rows), **files}
+    printed = {**values, "rows": len(study.rows), **files}
     following = "strop theory figure -o figures"
-    return _result("Markov chain", {**values, **files}, following, shown=shown)
+    return _result("Markov chain", {**values, **files}, following, shown=printed)
 
 
 TARGET = argument(

@@ -92,7 +92,7 @@ def swept(steps: Iterable[int], heats: Iterable[Any], **more: Any) -> tuple[Cell
 # ---------------------------------------------------------------- sentences
 
 
-def found(rows: Rows, **fields: Any) -> Row | None:
+def row_of(rows: Rows, **fields: Any) -> Row | None:
     """The row of a cell, if it was drawn."""
     return next((r for r in rows if all(r.get(k) == v for k, v in fields.items())), None)
 
@@ -102,17 +102,17 @@ def change(after: Interval | float, before: Interval | float) -> str:
     return f"{number(after) / max(number(before), 1e-9) - 1:+.0%}"
 
 
-def apart(one: Interval, other: Interval) -> Interval:
+def apart(left: Interval, right: Interval) -> Interval:
     """The difference of two independent means."""
-    gap = one.value - other.value
-    half = (one.half**2 + other.half**2) ** 0.5
-    return Interval(gap, gap - half, gap + half, n=one.n, how="normal")
+    gap = left.value - right.value
+    half = (left.half**2 + right.half**2) ** 0.5
+    return Interval(gap, gap - half, gap + half, n=left.n, how="normal")
 
 
 def _sharpening(rows: Rows) -> Iterable[str]:
     """What every temperature below one saves and costs, by model and steps."""
     for row in rows:
-        base = found(
+        base = row_of(
             rows, model=row["model"], kind=row["kind"], steps=row["steps"], temperature=1.0
         )
         if base is None or base is row:
@@ -128,8 +128,8 @@ def _sharpening(rows: Rows) -> Iterable[str]:
 def _headline(rows: Rows) -> Iterable[str]:
     """64 sharpened steps against 256 standard ones, then what sharpening does to one at a time."""
     for model in dict.fromkeys(row["model"] for row in rows):
-        few = found(rows, model=model, kind="ancestral", steps=64, temperature=0.8)
-        many = found(rows, model=model, kind="ancestral", steps=256, temperature=1.0)
+        few = row_of(rows, model=model, kind="ancestral", steps=64, temperature=0.8)
+        many = row_of(rows, model=model, kind="ancestral", steps=256, temperature=1.0)
         if few is not None and many is not None:
             gap = apart(few["violations"], many["violations"])
             holds = "holds" if gap.below(0) else "fails" if gap.above(0) else "is undecided"
@@ -143,14 +143,14 @@ def _headline(rows: Rows) -> Iterable[str]:
 
 AGAINST = {"narrow": "perfect", "narrow-leaky": "perfect", "late": "late"}
 AGAINST |= {"early": "late", "tiny": "late"}
-"""Which model is the better predictor; the first one asked, if nothing is said."""
+"""Which model is the better predictor; by default the first one asked."""
 
 
 def _narrower(rows: Rows) -> Iterable[str]:
     """Where a worse model generates better: violations and perplexity against the better one."""
     for row in rows:
         better = AGAINST.get(row["model"], rows[0]["model"])
-        base = found(rows, model=better, setting=row["setting"])
+        base = row_of(rows, model=better, setting=row["setting"])
         if row["model"] == better or base is None:
             continue
         fewer = apart(row["violations"], base["violations"])
@@ -166,32 +166,32 @@ def _narrower(rows: Rows) -> Iterable[str]:
         )
 
 
-def times(one: Interval, other: Interval) -> Interval:
+def times(left: Interval, right: Interval) -> Interval:
     """The ratio of two independent positive numbers."""
     import numpy as np
 
-    half = float(np.hypot(one.half / one.value, other.half / other.value))
-    ratio = one.value / other.value
-    return Interval(ratio, ratio * np.exp(-half), ratio * np.exp(half), n=one.n, how="delta")
+    half = float(np.hypot(left.half / left.value, right.half / right.value))
+    ratio = left.value / right.value
+    return Interval(ratio, ratio * np.exp(-half), ratio * np.exp(half), n=left.n, how="delta")
 
 
 def _orders(rows: Rows) -> Iterable[str]:
-    """Who is not told from the law, and who loses modes."""
+    """Settings that surprise cannot distinguish from the law, and settings that lose modes."""
     for model in dict.fromkeys(row["model"] for row in rows):
-        mine = [row for row in rows if row["model"] == model]
-        whole = max(row["modes"].value for row in mine)
-        exact = [r for r in mine if r["excess"].low <= 0 <= r["excess"].high]
+        own_rows = [row for row in rows if row["model"] == model]
+        most_modes = max(row["modes"].value for row in own_rows)
+        exact = [r for r in own_rows if r["excess"].low <= 0 <= r["excess"].high]
         if exact:
             least = min(exact, key=lambda r: r["calls"])
             yield (
                 f"{model}: surprise does not tell {least['setting']} from the law in "
                 f"{least['calls']:.0f} calls, {least['violations']:.2f} violations"
             )
-        lost = [r for r in mine if r["modes"].high < whole / 2]
+        lost = [r for r in own_rows if r["modes"].high < most_modes / 2]
         for row in lost:
             yield (
                 f"{model}: {row['setting']} keeps {row['modes'].value:.1f} modes where another "
-                f"keeps {whole:.1f}, at {row['violations'].value:.2f} violations"
+                f"keeps {most_modes:.1f}, at {row['violations'].value:.2f} violations"
             )
 
 
@@ -203,10 +203,10 @@ def _schedules(rows: Rows) -> Iterable[str]:
     import numpy as np
 
     for row in rows:
-        mine = [r for r in rows if (r["model"], r["steps"]) == (row["model"], row["steps"])]
-        plain = [r for r in mine if r["kind"] == "ancestral" and not _cools(r)]
+        own_rows = [r for r in rows if (r["model"], r["steps"]) == (row["model"], row["steps"])]
+        plain = [r for r in own_rows if r["kind"] == "ancestral" and not _cools(r)]
         what = f"{row['model']}, M = {row['steps']}"
-        base = found(plain, temperature=1.0)
+        base = row_of(plain, temperature=1.0)
         if row["kind"] != "ancestral" and base is not None:
             least = min(plain, key=lambda r: r["violations"].value)
             yield (
@@ -219,11 +219,11 @@ def _schedules(rows: Rows) -> Iterable[str]:
         if not _cools(row):
             continue
         at = row["violations"].value
-        near = min(plain, key=lambda one: abs(one["violations"].value - at))
+        near = min(plain, key=lambda cell: abs(cell["violations"].value - at))
         gain, logs = 0.0, []
-        for one, sign in ((row, 1), (near, -1)):
-            gain += sign * float(np.log(one["modes"].value))
-            logs.append(float(np.log(one["modes"].high / one["modes"].value)))
+        for cell, sign in ((row, 1), (near, -1)):
+            gain += sign * float(np.log(cell["modes"].value))
+            logs.append(float(np.log(cell["modes"].high / cell["modes"].value)))
         error = float(np.hypot(*logs))
         verdict = "more" if gain > error else "less" if -gain > error else "as much"
         moved = "" if row["change"] is None else f", {row['change']:.2f} paired from 1"
@@ -384,20 +384,22 @@ def _run(ask: Ask) -> Result:
     entropy = language.entropy(DRAWS // 8 if ask.smoke else DRAWS)
     rows: list[Row] = []
     ids: dict[str, NDArray[np.int64]] = {}
-    for place, source in enumerate(ask.sources or _usual(question, ask)):
-        for row, words in _drawn(ask, question, language, source, place, entropy):
+    for index, source in enumerate(ask.sources or _usual(question, ask)):
+        for row, words in _draw_cells(ask, question, language, source, index, entropy):
             rows.append(row)
             ids[row["id"]] = words
     if not rows:
         raise UserError(
-            "Nothing of the question is left.",
+            "No cell of the question is left.",
             where="`steps`",
             got=", ".join(map(str, ask["steps"] or ())),
             fix="leave `steps` out, or name another model",
         )
-    _paired(rows, ids, language)
+    _add_changes(rows, ids, language)
     facts: Facts = {}
-    told = [] if question.more is None else list(question.more(ask, language, rows, ids, facts))
+    sentences = (
+        [] if question.more is None else list(question.more(ask, language, rows, ids, facts))
+    )
     true = language.posterior([]).reshape(-1)
     import numpy as np
 
@@ -409,34 +411,34 @@ def _run(ask: Ask) -> Result:
         *([f"{foreign} tokens are no words of the language and count as unseen"] * bool(foreign)),
     )
     title = f"{question.asks}, on {ask['language']}"
-    facts |= {"answer": [*question.answer(rows), *told], "true_modes": modes}
-    said = ask.said(question=ask["question"], language=ask["language"])
-    return Result(said, Table(title, COLUMNS, rows), facts=facts, notes=notes)
+    facts |= {"answer": [*question.answer(rows), *sentences], "true_modes": modes}
+    request = ask.said(question=ask["question"], language=ask["language"])
+    return Result(request, Table(title, COLUMNS, rows), facts=facts, notes=notes)
 
 
 def _usual(question: TruthQuestion, ask: Ask) -> Sequence[str]:
     """The models of a question, as far as any were trained on this language."""
     from strop.assets import embedded_names
 
-    mine = [k for k in question.models if k in MODELS or ask["language"] in embedded_names()]
-    return mine[: 1 if ask.smoke else None]
+    names = [k for k in question.models if k in MODELS or ask["language"] in embedded_names()]
+    return names[: 1 if ask.smoke else None]
 
 
-def _drawn(
+def _draw_cells(
     ask: Ask,
     question: TruthQuestion,
     language: Language,
     source: str,
-    place: int,
+    index: int,
     entropy: Interval,
 ) -> Iterable[tuple[Row, NDArray[np.int64]]]:
     """A row and the words of every cell that a model is asked."""
     from strop.draw import sample_cells
 
     model, name = model_of(ask, source)
-    cells = [_settled(one, model, language) for one in _asked_of(ask, question, model, source)]
+    cells = [_with_grid(cell, model, language) for cell in _cells_of(ask, question, model, source)]
     specs = [SamplerSpec(**cell) for cell in cells]
-    folder = name if name in NAMES else OWN[place]
+    folder = name if name in NAMES else OWN[index]
     pools = sample_cells(
         model,
         specs,
@@ -459,28 +461,28 @@ def _drawn(
         yield row, words
 
 
-def _asked_of(ask: Ask, question: TruthQuestion, model: Model, source: str) -> list[Cell]:
+def _cells_of(ask: Ask, question: TruthQuestion, model: Model, source: str) -> list[Cell]:
     """The settings that a model is sampled with; of a smoke run a few."""
-    mine = [
-        one
-        for one in question.cells
-        if source in one.get("models", (source,))
-        if (one.get("name") == "autoregressive") == (model.mask_id is None)
+    cells = [
+        cell
+        for cell in question.cells
+        if source in cell.get("models", (source,))
+        if (cell.get("name") == "autoregressive") == (model.mask_id is None)
     ]
-    if not mine:
+    if not cells:
         raise UserError(
-            f"The question {ask['question']!r} asks nothing of such a model.",
+            f"The question {ask['question']!r} has no cell for such a model.",
             where=source,
             got="a causal model" if model.mask_id is None else "a model that fills masks",
             expected=", ".join(question.models),
         )
     few = [question.cells[k] for k in question.smoke]
     if ask.smoke:
-        mine = [one for one in mine if one in few] or mine[:2]
-    return [one for one in mine if ask["steps"] is None or one.get("steps") in ask["steps"]]
+        cells = [cell for cell in cells if cell in few] or cells[:2]
+    return [cell for cell in cells if ask["steps"] is None or cell.get("steps") in ask["steps"]]
 
 
-def _settled(cell: Cell, model: Model, language: Language) -> Cell:
+def _with_grid(cell: Cell, model: Model, language: Language) -> Cell:
     """A cell with the grid that its model's own profile asks for, in place of the word."""
     cell = {k: v for k, v in cell.items() if k != "models"}
     if cell.get("grid") == "profile":
@@ -501,9 +503,9 @@ def _row(
 
     from strop.language.reading import truth
 
-    one = truth(ids, language, entropy)
-    reach = (0.0, -one.mode_error, one.mode_error + one.mode_unseen)
-    ends = [np.exp(one.mode_entropy + k) for k in reach]
+    measured = truth(ids, language, entropy)
+    reach = (0.0, -measured.mode_error, measured.mode_error + measured.mode_unseen)
+    ends = [np.exp(measured.mode_entropy + k) for k in reach]
     same = {k: v for k, v in cell.items() if k not in ("temperature", "steps")}
     same |= {"grid": "profile"} if "grid" in same else {}
     return {
@@ -514,11 +516,11 @@ def _row(
         "temperature": spec.temperature,
         "sampler": spec.model_dump(mode="json"),
         "outputs": len(ids),
-        "violations": one.violations,
-        "none": one.without,
-        "excess": one.excess,
+        "violations": measured.violations,
+        "none": measured.without,
+        "excess": measured.excess,
         "modes": Interval(*map(float, ends), n=len(ids), how="delta"),
-        "overlap": one.overlap,
+        "overlap": measured.overlap,
     }
 
 
@@ -527,14 +529,14 @@ def _by_default(spec: SamplerSpec) -> bool:
     return spec.settings.get("score") == "confidence"
 
 
-def _paired(rows: list[Row], ids: Mapping[str, Any], language: Language) -> None:
+def _add_changes(rows: list[Row], ids: Mapping[str, Any], language: Language) -> None:
     """The change of the violations from temperature 1, output by output."""
     from strop.language.law import normal
 
     wrong = {row["id"]: language.violations(ids[row["id"]]) for row in rows}
     for row in rows:
         fields = {k: row[k] for k in ("model", "kind", "steps")}
-        base = found(rows, **fields, temperature=1.0)
+        base = row_of(rows, **fields, temperature=1.0)
         row["change"] = None
         if base is not None and base is not row:
             row["change"] = normal(wrong[row["id"]] - wrong[base["id"]])
@@ -555,17 +557,17 @@ def _check(ask: Ask) -> None:
             got=ask["language"],
             expected=" or ".join(question.languages),
         )
-    known = {one["steps"] for one in question.cells if "steps" in one}
-    if not set(ask["steps"] or known) & known:
+    step_counts = {cell["steps"] for cell in question.cells if "steps" in cell}
+    if not set(ask["steps"] or step_counts) & step_counts:
         raise UserError(
-            "The question has nothing with so many steps.",
+            "The question has no cell with so many steps.",
             where="`steps`",
             got=", ".join(map(str, ask["steps"])),
-            expected="among " + ", ".join(map(str, sorted(known))),
+            expected="among " + ", ".join(map(str, sorted(step_counts))),
         )
     if len(ask.sources) > len(OWN):
         raise UserError(
-            "So many models are too many.",
+            "There are too many models.",
             where="`checkpoint`",
             got=str(len(ask.sources)),
             expected=f"at most {len(OWN)}",
@@ -586,7 +588,7 @@ STUDY = Study(
     name="truth",
     title="What is true of samplers where the law of text is known",
     about="Ask one question of models of a known language: "
-    + "; ".join(f"{name}: {one.asks}" for name, one in QUESTIONS.items())
+    + "; ".join(f"{name}: {question.asks}" for name, question in QUESTIONS.items())
     + ". Without models, those that the question is about.",
     sources=Sources(("MODEL...",), f"{', '.join(NAMES)}, or a checkpoint trained on it.", ()),
     parameters=(

@@ -52,27 +52,27 @@ def _settings(figure: Figure, result: Result) -> None:
     rows = list(result.table.rows)
     models = list(dict.fromkeys(row["model"] for row in rows))
     by_setting = grouped(rows, "setting").values()
-    tall = sum(LANE * len(mine) + GAP for mine in by_setting)
+    tall = sum(LANE * len(own_rows) + GAP for own_rows in by_setting)
     figure.set_size_inches(2 * COLUMN, tall + 1.1)
     left, right = figure.subplots(1, 2, sharey=True)
-    place, ticks = 0.0, {}
-    for number, mine in enumerate(by_setting):
-        ends = place - GAP / 2, place + LANE * len(mine) + GAP / 2
+    y, ticks = 0.0, {}
+    for number, own_rows in enumerate(by_setting):
+        ends = y - GAP / 2, y + LANE * len(own_rows) + GAP / 2
         if number % 2 == 0:
             for axes in (left, right):
                 axes.axhspan(*ends, color="0.94", lw=0, zorder=0)
-        ticks[(ends[0] + ends[1]) / 2] = _short(mine[0])
-        for row in mine:
+        ticks[(ends[0] + ends[1]) / 2] = _short(own_rows[0])
+        for row in own_rows:
             colour = COLOURS[models.index(row["model"]) % len(COLOURS)]
-            _dots(left, right, row, place + LANE / 2, colour)
-            place += LANE
-        place += GAP
+            _dots(left, right, row, y + LANE / 2, colour)
+            y += LANE
+        y += GAP
     for model, colour in zip(models, COLOURS, strict=False):
         left.plot([], [], "o", ms=3, color=colour, label=model)
     right.axvline(result.facts["true_modes"], color="black", lw=0.7, ls=":")
     right.plot([], [], color="black", lw=0.7, ls=":", label="modes of the language")
     left.set_yticks(list(ticks), list(ticks.values()), fontsize=6)
-    left.set(ylim=(place - GAP / 2, -GAP / 2), xscale="log", xlabel="wrong words a text")
+    left.set(ylim=(y - GAP / 2, -GAP / 2), xscale="log", xlabel="wrong words a text")
     low, high = left.get_xlim()
     left.xaxis.set_major_locator(LogLocator(subs=(1.0,) if high > 100 * low else (1.0, 2.0, 5.0)))
     left.xaxis.set_major_formatter("{x:g}")
@@ -124,13 +124,13 @@ def _ranks(figure: Figure, result: Result) -> None:
     names = list(ranks)
     truths = {"quality": BLUE, "diversity": ORANGE, "both": GREEN}
     for k, (what, colour) in enumerate(truths.items()):
-        for place, name in enumerate(names):
+        for position, name in enumerate(names):
             value, low, high = ranks[name][what]
-            y = -place - (k - 1) * 0.22
+            y = -position - (k - 1) * 0.22
             axes.plot([low, high], [y, y], color=colour, lw=1)
-            axes.plot(value, y, "o", ms=3, color=colour, label=None if place else what)
+            axes.plot(value, y, "o", ms=3, color=colour, label=None if position else what)
     axes.axvline(0, color="black", lw=0.7, ls=":")
-    axes.set_yticks([-place for place in range(len(names))], names, fontsize=6)
+    axes.set_yticks([-position for position in range(len(names))], names, fontsize=6)
     axes.set(xlabel="rank correlation with the truth, 95%", xlim=(-1.05, 1.05))
     figure.legend(fontsize=6, loc="outside right upper")
     tidy(axes)
@@ -148,16 +148,18 @@ def _bounds(figure: Figure, result: Result) -> None:
     budgets = list(dict.fromkeys(row["steps"] for row in rows))
     for model, steps in dict.fromkeys((row["model"], row["steps"]) for row in rows):
         colour, dashes = COLOURS[models.index(model)], DASHES[budgets.index(steps) % len(DASHES)]
-        mine = [row for row in rows if (row["model"], row["steps"]) == (model, steps)]
-        mine.sort(key=lambda row: row["temperature"])
-        taus = [row["temperature"] for row in mine]
-        most = max((key for key in mine[0] if key.startswith("bound ")), key=len)
+        own_rows = [row for row in rows if (row["model"], row["steps"]) == (model, steps)]
+        own_rows.sort(key=lambda row: row["temperature"])
+        taus = [row["temperature"] for row in own_rows]
+        most = max((key for key in own_rows[0] if key.startswith("bound ")), key=len)
         for axes, key, side in ((left, most, min), (right, "soft", max)):
-            values = [row[key] for row in mine]
+            values = [row[key] for row in own_rows]
             best = side(values)
-            shown = [one - best if axes is left else one / max(best, 1e-12) for one in values]
+            heights = [
+                value - best if axes is left else value / max(best, 1e-12) for value in values
+            ]
             label = f"{model}, M = {steps}" if axes is left else None
-            axes.plot(taus, shown, "o", ls=dashes, ms=3, lw=0.9, color=colour, label=label)
+            axes.plot(taus, heights, "o", ls=dashes, ms=3, lw=0.9, color=colour, label=label)
     left.set(xlabel="temperature", ylabel="m-path bound above its least, nats")
     right.set(xlabel="temperature", ylabel="soft overlap, of its largest")
     figure.legend(fontsize=6, loc="outside lower center", ncols=3)

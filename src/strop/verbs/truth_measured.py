@@ -49,25 +49,25 @@ def model_of(ask: Ask, source: str) -> tuple[Model, str]:
         load = {"language": ask["language"], **MODELS[source]}
         return load_model("embedded:perfect", device=device, load=load), source
     if source in TRAINED:
-        own = ask["language"] + TRAINED[source]
-        if own not in embedded_names():
+        shipped = ask["language"] + TRAINED[source]
+        if shipped not in embedded_names():
             raise UserError(
                 "No such model of this language ships.",
                 where=f"the model {source!r}",
                 got=ask["language"],
                 fix="take even or skewed, or name a checkpoint that was trained on it by its path",
             )
-        return load_model(EMBEDDED + own, device=device), source
+        return load_model(EMBEDDED + shipped, device=device), source
     return load_model(source, device=device, dtype=ask["dtype"]), name_of(ask, source)
 
 
 def name_of(ask: Ask, source: str) -> str:
-    """The end of a checkpoint's path, as far as it tells those that were named apart."""
+    """The end of a checkpoint's path, or all of it where the end is not unique."""
 
     def end(path: str) -> str:
         return path.rpartition(":")[2].rstrip("/").rpartition("/")[2]
 
-    alike = [one for one in ask.sources if end(one) == end(source)]
+    alike = [other for other in ask.sources if end(other) == end(source)]
     return end(source) if len(alike) < 2 else source
 
 
@@ -130,11 +130,11 @@ def loss_profile(denoiser: Any, language: Language) -> list[float]:
     from strop.instruments.posterior import level_contexts, measure
 
     ids, texts = language.draw(PROFILED, PROFILE_SEED), np.arange(PROFILED)
-    found = []
+    losses = []
     for level in range(LEVELS):
         where = level_contexts(level, LEVELS, seed=0, sequences=texts, length=language.length)
-        found.append(float(measure(denoiser, ids, where, [1.0]).masked.mean()))
-    return found
+        losses.append(float(measure(denoiser, ids, where, [1.0]).masked.mean()))
+    return losses
 
 
 def profile_grid(model: Model, language: Language, steps: int) -> tuple[float, ...]:
@@ -161,10 +161,12 @@ def rare(
         seen = np.append(law, 0.0)[ids[row["id"]]]
         row["rare"] = {}
         for low, high in edges:
-            here = ((seen > low) & (seen <= high)).sum(1)
-            half = 1.96 * here.std() / len(here) ** 0.5
+            counts = ((seen > low) & (seen <= high)).sum(1)
+            half = 1.96 * counts.std() / len(counts) ** 0.5
             should = law[(law > low) & (law <= high)].sum() * language.length
-            row["rare"][f"{low:g} to {high:g}"] = f"{here.mean():.3f} +- {half:.3f} of {should:.3f}"
+            row["rare"][f"{low:g} to {high:g}"] = (
+                f"{counts.mean():.3f} +- {half:.3f} of {should:.3f}"
+            )
     return ()
 
 
@@ -194,31 +196,33 @@ def bounds(
         source = next(row["source"] for row in rows if row["model"] == name)
         model = after_prompt(model_of(ask, source)[0], language)
         for m in dict.fromkeys(row["steps"] for row in rows):
-            mine = [row for row in rows if (row["model"], row["steps"]) == (name, m)]
+            own_rows = [row for row in rows if (row["model"], row["steps"]) == (name, m)]
             taus, masses = (
-                [row["temperature"] for row in mine],
+                [row["temperature"] for row in own_rows],
                 reveal_grid(SamplerSpec(steps=m)).masses,
             )
             lams = [1 / tau for tau in taus]
-            got = path_scores(model, texts, masses, paths=most, lams=lams, seed=ask["seed"])
+            scores = path_scores(model, texts, masses, paths=most, lams=lams, seed=ask["seed"])
             named = []
             for paths in sorted({1, most}):
-                part = got.log_q[:, :, :paths], got.slope[:, :, :paths]
-                values = bound_from_scores(got.lams, *part).value
+                part = scores.log_q[:, :, :paths], scores.slope[:, :, :paths]
+                values = bound_from_scores(scores.lams, *part).value
                 named.append(f"{taus[int(values.argmin())]:g} with {paths}")
-                for row, value in zip(mine, values, strict=True):
+                for row, value in zip(own_rows, values, strict=True):
                     row[f"bound {paths}"] = float(value)
-            for row in mine:
+            for row in own_rows:
                 row["soft"] = soft_overlap(ids[row["id"]], language)
-            best = max(mine, key=lambda row: row["soft"])
-            shown = ", ".join(f"{row['temperature']:g}: {row['soft']:.3f}" for row in mine)
+            best = max(own_rows, key=lambda row: row["soft"])
+            overlaps = ", ".join(f"{row['temperature']:g}: {row['soft']:.3f}" for row in own_rows)
             if language.mask_id**language.length <= ENUMERABLE and name == "perfect" and m <= 2:
                 exact = divergences(language, m, taus)
-                told = ", ".join(f"{tau:g}: {kl:.4f}" for tau, kl in zip(taus, exact, strict=True))
-                yield f"{name}, M = {m}: KL(P || output law) is exactly {told}"
+                by_tau = ", ".join(
+                    f"{tau:g}: {kl:.4f}" for tau, kl in zip(taus, exact, strict=True)
+                )
+                yield f"{name}, M = {m}: KL(P || output law) is exactly {by_tau}"
             yield (
                 f"{name}, M = {m}: the bound names temperature {', '.join(named)} paths; the soft "
-                f"overlap is largest at {best['temperature']:g} ({shown})"
+                f"overlap is largest at {best['temperature']:g} ({overlaps})"
             )
 
 
@@ -234,16 +238,16 @@ def divergences(language: Language, steps: int, taus: Sequence[float]) -> list[f
 
     from strop.language.reading import log_along
 
-    every = range(language.mask_id), range(steps)
-    texts, paths = (np.array(list(product(one, repeat=language.length))) for one in every)
-    true, found = language.log_p(texts), []
+    ranges = range(language.mask_id), range(steps)
+    texts, paths = (np.array(list(product(values, repeat=language.length))) for values in ranges)
+    true, results = language.log_p(texts), []
     for tau in taus:
         laws = [
             log_along(language, texts, np.tile(path, (len(texts), 1)), 1 / tau) for path in paths
         ]
         output = np.logaddexp.reduce(laws) - np.log(len(paths))
-        found.append(float((np.exp(true) * (true - output)).sum()))
-    return found
+        results.append(float((np.exp(true) * (true - output)).sum()))
+    return results
 
 
 KINDS = ("eight best repeated", "typos", "glued halves", "half of another")
@@ -261,7 +265,7 @@ def control(kind: str, ids: NDArray[np.int64], other: NDArray[np.int64], languag
         words = rng.integers(language.mask_id, size=ids.shape)
         return np.where(rng.random(ids.shape) < 0.03, words, ids)
     if kind == "glued halves":
-        ends = np.cumsum([one.length for one in language.grammar.segments])
+        ends = np.cumsum([segment.length for segment in language.grammar.segments])
         cut = int(ends[(len(ends) - 1) // 2])
         return np.concatenate([ids[:, :cut], np.roll(ids, 1, axis=0)[:, cut:]], axis=1)
     return np.concatenate([ids[::2], other[1::2]])
@@ -281,27 +285,29 @@ def proxies(
     from strop.language.reading import truth
 
     entropy = language.entropy(500)
-    found = [truth(one, language, entropy) for one in pools.values()]
+    measures = [truth(pool, language, entropy) for pool in pools.values()]
     true = {
-        "quality": [-one.violations.value for one in found],
-        "diversity": [one.mode_entropy for one in found],
-        "both": [soft_overlap(one, language) for one in pools.values()],
+        "quality": [-measured.violations.value for measured in measures],
+        "diversity": [measured.mode_entropy for measured in measures],
+        "both": [soft_overlap(pool, language) for pool in pools.values()],
     }
-    proxies = _scored(ask, language, pools) | {"-surprise, exact": [-f.excess.value for f in found]}
+    proxies = _proxy_values(ask, language, pools) | {
+        "-surprise, exact": [-f.excess.value for f in measures]
+    }
     rng = np.random.default_rng(ask["seed"])
     draws = rng.integers(len(pools), size=(200 if ask.smoke else 1000, len(pools)))
     yield f"{len(names)} generators and {len(pools) - len(names)} controls"
     ranks = facts["ranks"] = {name: {} for name in proxies}
     for name, values in proxies.items():
-        said = []
+        words = []
         for what, truths in true.items():
             x, y = np.array(values), np.array(truths)
             rho = float(ranked(x[None], y[None])[0])
             low, high = np.nanquantile(ranked(x[draws], y[draws]), (0.025, 0.975))
             ranks[name][what] = [rho, float(low), float(high)]
-            said.append(f"{what} {rho:.2f} [{low:.2f}, {high:.2f}]")
-        yield f"{name}: {', '.join(said)}"
-    yield from _fooled(proxies, true, pools, language)
+            words.append(f"{what} {rho:.2f} [{low:.2f}, {high:.2f}]")
+        yield f"{name}: {', '.join(words)}"
+    yield from _worst_ranked(proxies, true, pools, language)
 
 
 def ranked(x: NDArray[np.float64], y: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -309,13 +315,13 @@ def ranked(x: NDArray[np.float64], y: NDArray[np.float64]) -> NDArray[np.float64
     import numpy as np
     from scipy.stats import rankdata
 
-    one, other = (rankdata(some, axis=1) for some in (x, y))
-    one, other = (some - some.mean(1, keepdims=True) for some in (one, other))
+    ranks_x, ranks_y = (rankdata(values, axis=1) for values in (x, y))
+    ranks_x, ranks_y = (ranks - ranks.mean(1, keepdims=True) for ranks in (ranks_x, ranks_y))
     with np.errstate(invalid="ignore"):  # a resample of one value has no rank
-        return (one * other).sum(1) / np.sqrt((one**2).sum(1) * (other**2).sum(1))
+        return (ranks_x * ranks_y).sum(1) / np.sqrt((ranks_x**2).sum(1) * (ranks_y**2).sum(1))
 
 
-def _scored(ask: Ask, language: Language, pools: Mapping[str, Any]) -> dict[str, list[float]]:
+def _proxy_values(ask: Ask, language: Language, pools: Mapping[str, Any]) -> dict[str, list[float]]:
     """Every proxy of every pool."""
     import numpy as np
 
@@ -323,17 +329,18 @@ def _scored(ask: Ask, language: Language, pools: Mapping[str, Any]) -> dict[str,
     from strop.verbs.points import judge_texts
 
     grams = [
-        np.lib.stride_tricks.sliding_window_view(one, 4, 1).reshape(-1, 4) for one in pools.values()
+        np.lib.stride_tricks.sliding_window_view(pool, 4, 1).reshape(-1, 4)
+        for pool in pools.values()
     ]
     proxies: dict[str, list[float]] = {
         "unigram entropy": [
-            float(np.mean([_entropy(row) for row in one])) for one in pools.values()
+            float(np.mean([_entropy(row) for row in pool])) for pool in pools.values()
         ],
-        "distinct-4": [len(np.unique(one, axis=0)) / len(one) for one in grams],
+        "distinct-4": [len(np.unique(gram, axis=0)) / len(gram) for gram in grams],
     }
     texts = {
-        f"g{k}": [language.decode(row) for row in one[:GROUPED]]
-        for k, one in enumerate(pools.values())
+        f"g{k}": [language.decode(row) for row in pool[:GROUPED]]
+        for k, pool in enumerate(pools.values())
     }
     folder = ask.out / "groupeval"
     judges = [("offline", {"features": "ngrams"})]  # embeddings of so many texts take an hour
@@ -347,7 +354,7 @@ def _scored(ask: Ask, language: Language, pools: Mapping[str, Any]) -> dict[str,
     source = causal_of(ask)
     if source:
         proxies[f"-log perplexity, {source}"] = [
-            -float(np.log(perplexity(ask, source, one).value)) for one in texts.values()
+            -float(np.log(perplexity(ask, source, own_texts).value)) for own_texts in texts.values()
         ]
     return proxies
 
@@ -367,8 +374,8 @@ def perplexity(ask: Ask, source: str, texts: Sequence[str]) -> Interval:
     from strop.measure.score import known_evaluator
 
     evaluator = known_evaluator(source, device=ask.engine.at_home(ask["device"]))
-    found: Any = score_texts([f"{PROMPT} {one}" for one in texts], evaluator, ["first-document"])
-    return found[0].values["pooled"]
+    scores: Any = score_texts([f"{PROMPT} {text}" for text in texts], evaluator, ["first-document"])
+    return scores[0].values["pooled"]
 
 
 def perplexities(
@@ -377,7 +384,7 @@ def perplexities(
     """Every row's perplexity under the causal model."""
     source = causal_of(ask)
     for row in rows if source else ():
-        texts = [language.decode(one) for one in ids[row["id"]][:SCORED]]
+        texts = [language.decode(row_ids) for row_ids in ids[row["id"]][:SCORED]]
         row["perplexity"] = perplexity(ask, source or "", texts)
     yield f"perplexities are those of {source}" if source else "no causal model reads this language"
 
@@ -395,7 +402,7 @@ def _entropy(row: NDArray[np.int64]) -> float:
     return float(-(share * np.log(share)).sum())
 
 
-def _fooled(
+def _worst_ranked(
     proxies: Mapping[str, Sequence[float]],
     true: Mapping[str, Sequence[float]],
     pools: Mapping[str, Any],
@@ -430,7 +437,7 @@ def truth_of(a: Row, b: Row) -> str:
         return "close"
     cleaner, other = (a, b) if gap < 0 else (b, a)
     lost = float(np.log(other["modes"].value / cleaner["modes"].value))
-    off = float(np.hypot(*(np.log(one["modes"].value / one["modes"].low) for one in (a, b))))
+    off = float(np.hypot(*(np.log(row["modes"].value / row["modes"].low) for row in (a, b))))
     if lost - off > LOST:
         return "mixed"
     if lost + off > 2 * LOST:
@@ -438,11 +445,11 @@ def truth_of(a: Row, b: Row) -> str:
     return "better" if cleaner is a else "worse"
 
 
-def outcome(said: str, right: str) -> str:
-    """Whether a verdict is right; what was said of a pair that is too close to have an answer."""
-    if said == "cannot tell" or right == "close":
-        return said
-    return "right" if said == right else "wrong"
+def outcome(verdict: str, right: str) -> str:
+    """Whether a verdict is right; the verdict itself if a pair is too close to have an answer."""
+    if verdict == "cannot tell" or right == "close":
+        return verdict
+    return "right" if verdict == right else "wrong"
 
 
 def verdicts(
@@ -471,20 +478,23 @@ def verdicts(
     diversity = [held.pairs.diversity(published) for _, published in sides]
     facts["pairs"], rates = [], {}
     for a, b in combinations(range(len(rows)), 2):
-        found = held_out_diversity([diversity[a], diversity[b]], held)
-        judged = [] if found is None else [found]
-        one = compare(sides[a][0], sides[b][0], floor=held.threshold, judged=judged).verdict
+        against_texts = held_out_diversity([diversity[a], diversity[b]], held)
+        judged = [] if against_texts is None else [against_texts]
+        verdict = compare(sides[a][0], sides[b][0], floor=held.threshold, judged=judged).verdict
         right = truth_of(rows[a], rows[b])
-        how = outcome(one.kind, right)
+        how = outcome(verdict.kind, right)
         kind = "better or worse" if right in ("better", "worse") else right
         rates.setdefault(kind, Counter())[how] += 1
-        facts["pairs"].append({"a": a, "b": b, "truth": right, "said": one.kind, "how": how})
+        facts["pairs"].append({"a": a, "b": b, "truth": right, "said": verdict.kind, "how": how})
         if how == "wrong":
             names = [f"{rows[k]['model']} {rows[k]['setting']}" for k in (a, b)]
-            yield f"wrong: {names[0]} against {names[1]} is {right}, {one.kind} was said: {one.why}"
+            yield (
+                f"wrong: {names[0]} against {names[1]} is {right}, "
+                f"{verdict.kind} was said: {verdict.why}"
+            )
     for right, counts in rates.items():
-        told = ", ".join(f"{count} {how}" for how, count in counts.most_common())
-        yield f"{right}: {counts.total()} pairs, {told}"
+        counted = ", ".join(f"{count} {how}" for how, count in counts.most_common())
+        yield f"{right}: {counts.total()} pairs, {counted}"
 
 
 def _side(ask: Ask, language: Language, row: Row) -> tuple[Any, Any]:

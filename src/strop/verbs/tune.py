@@ -61,8 +61,8 @@ MORE_STEPS = (1.0, 1.25, 1.5, 2.0, 3.0, 4.0)
 def _check(ask: Ask) -> None:
     ask.engine.refuse_shard("A search")
     objective = Number.resampled(_objective(ask))
-    for one in ask["constraint"] or ():
-        limit(one)
+    for text in ask["constraint"] or ():
+        limit(text)
     axes = parse(ask["space"] or USUAL)
     if ask["task"] is not None:
         TASKS.find(ask["task"], where="`task`")
@@ -74,7 +74,7 @@ def _check(ask: Ask) -> None:
             where="`task`",
             expected=f"one of {', '.join(TASKS)}",
         )
-    if ask["sampler"] is not None and any(one.name == "name" for one in axes):
+    if ask["sampler"] is not None and any(axis.name == "name" for axis in axes):
         raise UserError(
             "The samplers are both named and an axis.",
             where="`sampler`",
@@ -113,7 +113,7 @@ def _check(ask: Ask) -> None:
         )
     if objective.record in (CALLS, SECONDS) and not ask["constraint"] and not ask["guard"]:
         raise UserError("The cheapest sampler is no goal.", where="`objective`", got=objective.name)
-    if ask["steps"] and len(ask["steps"]) > 1 and any(one.name == "steps" for one in axes):
+    if ask["steps"] and len(ask["steps"]) > 1 and any(axis.name == "steps" for axis in axes):
         raise UserError(
             "Steps are both an axis and several budgets.", where="`space`", fix="leave one out"
         )
@@ -124,27 +124,27 @@ def _run(ask: Ask) -> Result:
     from strop.draw import sample_cells
 
     model = points.load(ask, ask.sources[0])
-    canvases, own, start = points.canvases_of_ask(ask, model), {}, 0
+    canvases, more, start = points.canvases_of_ask(ask, model), {}, 0
     if ask["task"] is not None:
         side = task_side(model, ask["task"], ask["length"], ask.progress)
-        canvases, own["task"] = side.canvases, side.scorer
+        canvases, more["task"] = side.canvases, side.scorer
         start = _unseen(ask, side.problems)
     if ask["force"]:
         sample_cells(model, [], n=[], out=ask.folder or ask.out, canvases=canvases, force=True)
     guard = _guard(ask, model, canvases)
     if _asks_for(ask, GEQ.name):
-        own[GEQ.name] = judge_scorer(ask.out / FOLDER / "judged", ask["judge"], ask["seed"])
-    by = points.scorers(ask, own=own)
+        more[GEQ.name] = judge_scorer(ask.out / FOLDER / "judged", ask["judge"], ask["seed"])
+    by = points.scorers(ask, own=more)
     chosen = _search(ask, model, canvases, guard, by)
-    now = {words: selected(one) for words, (_, one) in chosen.items()}
+    now = {words: selected(choice) for words, (_, choice) in chosen.items()}
     digest = write_selection(ask.out, now)
     fresh = canvases if ask["task"] is not None else points.unseen(canvases, ask["n"])
-    found = _found(ask, model, fresh, guard, by, chosen, digest, start)
-    gains = [one.gain for one in found]
-    told = "The samplers that `strop tune` chose, one per budget."
-    write(ask.out / YAML, spec_file(told, [one.choice for one in gains], gains))
+    outcomes = _fresh_results(ask, model, fresh, guard, by, chosen, digest, start)
+    gains = [outcome.gain for outcome in outcomes]
+    heading = "The samplers that `strop tune` chose, one per budget."
+    write(ask.out / YAML, spec_file(heading, [entry.choice for entry in gains], gains))
     plain = str(_standard(ask, model.spec.family))
-    result = as_result(ask, model, plain, guard, Number.of(_objective(ask)), found)
+    result = as_result(ask, model, plain, guard, Number.of(_objective(ask)), outcomes)
     if ask["task"] is not None or canvases is None or fresh is None:
         return result
     notes = points.prompt_notes(ask["n"], canvases.spec, fresh.spec)
@@ -152,7 +152,7 @@ def _run(ask: Ask) -> Result:
 
 
 def _objective(ask: Ask) -> str:
-    """What is sought; a task is there to be solved."""
+    """What is optimised; with a task, its accuracy."""
     return ask["objective"] or ("task" if ask["task"] is not None else "perplexity")
 
 
@@ -165,8 +165,8 @@ def _later(ask: Ask) -> str:
 
 
 def _asks_for(ask: Ask, name: str) -> bool:
-    goals = [_objective(ask), *(limit(one)[1].name for one in ask["constraint"] or ())]
-    return name in (one.partition(".")[0] for one in goals)
+    goals = [_objective(ask), *(limit(text)[1].name for text in ask["constraint"] or ())]
+    return name in (goal.partition(".")[0] for goal in goals)
 
 
 def _unseen(ask: Ask, problems: int) -> int:
@@ -189,14 +189,16 @@ def _search(
     family = model.spec.family
     plain = _standard(ask, family)
     axes = tuple(ask["space"] or usual(family, ask["sampler"]))
-    found = {}
+    chosen = {}
     for words, number, limits in _budgets(ask, model):
-        own = [*axes]
-        if ask["calls"] and not any(one.name == "steps" for one in parse(axes)):
-            own.append("steps=" + ",".join(str(math.floor(k * number)) for k in MORE_STEPS))
-        space = side_space(family, own, number, sampler=ask["sampler"])
-        for one in space.told:
-            ask.note(one)
+        searched_axes = [*axes]
+        if ask["calls"] and not any(axis.name == "steps" for axis in parse(axes)):
+            searched_axes.append(
+                "steps=" + ",".join(str(math.floor(k * number)) for k in MORE_STEPS)
+            )
+        space = side_space(family, searched_axes, number, sampler=ask["sampler"])
+        for note in space.skipped:
+            ask.note(note)
         search = Search(
             _objective(ask),
             ask["best"],
@@ -219,16 +221,16 @@ def _search(
             canvases=canvases,
             progress=ask.progress,
         )
-        if len(own) > len(axes) and result.sampler.steps == number:
+        if len(searched_axes) > len(axes) and result.sampler.steps == number:
             # The lower end of our own axis is no edge: fewer steps would not use the budget.
-            edges = tuple(one for one in result.edges if not one.startswith("steps "))
+            edges = tuple(edge for edge in result.edges if not edge.startswith("steps "))
             result = replace(result, edges=edges)
-        found[words] = (plain.at(number), result)
-    return found
+        chosen[words] = (plain.at(number), result)
+    return chosen
 
 
 def _standard(ask: Ask, family: str) -> OperatingPoint:
-    return points.standard(family, {one.name: one.values for one in parse(ask["space"] or ())})
+    return points.standard(family, {axis.name: axis.values for axis in parse(ask["space"] or ())})
 
 
 def _steps(ask: Ask) -> tuple[int, ...]:
@@ -243,9 +245,9 @@ def _most(ask: Ask) -> int:
 def _budgets(ask: Ask, model: Model) -> list[tuple[str, int, tuple[str, ...]]]:
     """Every budget in words, its number of steps, and the limit that it sets."""
     if ask["calls"]:
-        return [(f"{one} calls", one, (f"calls<={one}",)) for one in ask["calls"]]
-    found = points.budgets(model, _steps(ask))
-    return [(f"M = {one}" if one else "all tokens", one, ()) for one in found]
+        return [(f"{calls} calls", calls, (f"calls<={calls}",)) for calls in ask["calls"]]
+    numbers = points.budgets(model, _steps(ask))
+    return [(f"M = {number}" if number else "all tokens", number, ()) for number in numbers]
 
 
 def _guard(ask: Ask, model: Model, canvases: Canvases | None) -> Guard:
@@ -254,8 +256,8 @@ def _guard(ask: Ask, model: Model, canvases: Canvases | None) -> Guard:
     from strop.store import Run
     from strop.tuning.search import plain_generator
 
-    given = ask["held_out"]
-    if given is not None:  # the run that keeps it must be there
+    held_out = ask["held_out"]
+    if held_out is not None:  # the run that keeps it must be there
         Bench(
             model,
             ask.folder or ask.out,
@@ -266,7 +268,7 @@ def _guard(ask: Ask, model: Model, canvases: Canvases | None) -> Guard:
     return guard_of(
         plain_generator(model, ask["length"], canvases),
         Run(ask.out),
-        held_out=None if given is None else Path(given),
+        held_out=None if held_out is None else Path(held_out),
         vocabulary=model,
     )
 
@@ -274,7 +276,7 @@ def _guard(ask: Ask, model: Model, canvases: Canvases | None) -> Guard:
 # ---------------------------------------------------------------- fresh outputs
 
 
-def _found(
+def _fresh_results(
     ask: Ask,
     model: Model,
     canvases: Canvases | None,
@@ -284,7 +286,7 @@ def _found(
     digest: str,
     start: int,
 ) -> list[BudgetResult]:
-    """The standard sampler and every choice, drawn again under a seed of its own.
+    """The standard sampler and every choice, drawn again under another seed.
 
     With a task the problems that were searched on, those below `start`, do not count.
     """
@@ -303,27 +305,27 @@ def _found(
         batch=ask["first"],
         progress=ask.progress,
     )
-    both = [spec for plain, one in chosen.values() for spec in (plain, one.sampler)]
-    specs = list(dict.fromkeys(both))
+    every_spec = [spec for plain, best in chosen.values() for spec in (plain, best.sampler)]
+    specs = list(dict.fromkeys(every_spec))
     cells = dict(zip(specs, bench.cells([(spec, span[1]) for spec in specs]), strict=True))
-    goal, found = Number.of(_objective(ask)), []
-    level = family_level(sum(plain != one.sampler for plain, one in chosen.values()))
-    for budget, (plain, one) in chosen.items():
-        choice = _choice(budget, one, guard_limits(guard, ask["fresh_n"]) if ask["guard"] else ())
+    goal, results = Number.of(_objective(ask)), []
+    level = family_level(sum(plain != best.sampler for plain, best in chosen.values()))
+    for budget, (plain, best) in chosen.items():
+        choice = _choice(budget, best, guard_limits(guard, ask["fresh_n"]) if ask["guard"] else ())
         names = dict.fromkeys([goal.name, *(limit.name for limit in choice.limits), CALLS.name])
-        pair = [cells[plain], cells[one.sampler]]
+        pair = [cells[plain], cells[best.sampler]]
         standard_row, row = measure(pair, list(names), by, guard=guard, outputs=span)
         gained = gain(choice, row, standard_row, goal, level=level, best=ask["best"])
-        found.append(BudgetResult(one, gained, tuple(cut_notes([row]))))
-    return found
+        results.append(BudgetResult(best, gained, tuple(cut_notes([row]))))
+    return results
 
 
-def _choice(budget: str, one: Tuned, guard: Sequence[Limit]) -> Choice:
+def _choice(budget: str, best: Tuned, guard: Sequence[Limit]) -> Choice:
     """What a search chose, and what its fresh outputs must hold: diversity for sure, too."""
-    point = OperatingPoint.of(one.sampler)
-    raced = [limit for limit in one.limits if not limit.least]
+    point = OperatingPoint.of(best.sampler)
+    raced = [limit for limit in best.limits if not limit.least]
     limits = (*raced, *(limit for limit in guard if limit.least))
-    return Choice(budget, one.sampler.steps, point, one.holds, one.holds, one.edges, limits)
+    return Choice(budget, best.sampler.steps, point, best.holds, best.holds, best.edges, limits)
 
 
 # ---------------------------------------------------------------- writing it

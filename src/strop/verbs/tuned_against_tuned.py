@@ -1,9 +1,9 @@
 """How much of each method's gain survives when the baseline is tuned, too?
 
 Every method is tuned on the same number of outputs, the plain sampler among them. On fresh outputs
-two ratios are told: perplexity of the plain sampler over that of the method, both as published (the
-sampler's defaults at temperature 1); and both tuned, at equal entropy. At which temperature a
-search stops beside the guard is an accident, and a hundredth of a nat is worth 5% of perplexity:
+two ratios are reported: perplexity of the plain sampler over that of the method, both as published
+(the sampler's defaults at temperature 1); and both tuned, at equal entropy. The temperature at
+which a search stops beside the guard is chance, and a hundredth of a nat is worth 5% of perplexity:
 one sampler tuned twice would "differ" from itself in most pairs. So the temperature that a search
 chose is not compared: the tuned setting is drawn at every temperature, and the two frontiers are
 held against each other by the rules of `strop compare`.
@@ -49,7 +49,7 @@ HEAT = "temperature=0.6:1.1"
 
 @dataclass(frozen=True)
 class Method:
-    """One sampler with what is its own, and the axes that it is tuned along."""
+    """One sampler with its own settings, and the axes that it is tuned along."""
 
     name: str
     sampler: str
@@ -93,16 +93,16 @@ def _run(ask: Ask) -> Result:
     from strop.measure.guard import guard_of
 
     guard = guard_of(plain_generator(model, ask["length"], None))
-    wanted = [one for one in METHODS if one.name in ask["methods"]]
+    methods = [method for method in METHODS if method.name in ask["methods"]]
     rows = []
     for steps in ask["steps"]:
         sides = []
-        for method in wanted:
+        for method in methods:
             ask.note(f"M = {steps}: {method.name}")
             space = side_space(
                 model.spec.family, method.axes, steps, sampler=method.sampler, **method.fixed
             )
-            found = tuned(
+            best = tuned(
                 model,
                 space,
                 by,
@@ -113,8 +113,8 @@ def _run(ask: Ask) -> Result:
                 length=ask["length"],
                 progress=ask.progress,
             )
-            sides.append(_Side(method, space.spec(method.sampler, method.published), found))
-        rows += _compared(ask, model, by, sides, steps, guard)
+            sides.append(_Side(method, space.spec(method.sampler, method.published), best))
+        rows += _compare_methods(ask, model, by, sides, steps, guard)
     return _result(ask, rows, guard)
 
 
@@ -123,7 +123,7 @@ def _bench(ask: Ask, model: Model, by: Scorers, seed: int) -> Bench:
     return Bench(model, folder, by, seed=seed, length=ask["length"], progress=ask.progress)
 
 
-def _compared(
+def _compare_methods(
     ask: Ask, model: Model, by: Scorers, sides: list[_Side], steps: int, guard: Guard
 ) -> list[dict[str, Any]]:
     """A row per method, all from fresh outputs under other seeds."""
@@ -131,35 +131,35 @@ def _compared(
 
     fresh = derive_seed(ask["seed"], "fresh")
     n, perplexity, entropy = ask["fresh_n"], Number.of("perplexity"), Number.of("entropy")
-    specs = list(dict.fromkeys(s for one in sides for s in (one.published, one.chosen.sampler)))
+    specs = list(dict.fromkeys(s for side in sides for s in (side.published, side.chosen.sampler)))
     cells = _bench(ask, model, by, fresh).cells([(spec, n) for spec in specs])
     frame = measure(cells, [perplexity.name, entropy.name], by, guard=guard, outputs=(0, n))
     rows_of = dict(zip(specs, frame, strict=True))
     level = {spec: row.statistic(perplexity) for spec, row in rows_of.items()}
     spread = {spec: jackknife(row.statistic(entropy), LEVEL) for spec, row in rows_of.items()}
-    base = next(one for one in sides if one.method.name == PLAIN)
-    equal = _at_equal_entropy(ask, model, by, [one.chosen.sampler for one in sides], fresh)
+    base = next(side for side in sides if side.method.name == PLAIN)
+    equal = _at_equal_entropy(ask, model, by, [side.chosen.sampler for side in sides], fresh)
     rows = []
-    for one in sides:
-        row: dict[str, Any] = {"steps": steps, "method": one.method.name}
-        for name, mine in (("published", one.published), ("tuned", one.chosen.sampler)):
-            holds = guard.threshold is None or spread[mine].ends[0] >= guard.threshold
+    for side in sides:
+        row: dict[str, Any] = {"steps": steps, "method": side.method.name}
+        for name, setting in (("published", side.published), ("tuned", side.chosen.sampler)):
+            holds = guard.threshold is None or spread[setting].ends[0] >= guard.threshold
             row |= {
-                f"{name}_point": str(OperatingPoint.of(mine)),
-                f"{name}_sampler": mine.model_dump(mode="json"),
-                f"{name}": level[mine].value,
-                f"{name}_entropy": spread[mine].value,
+                f"{name}_point": str(OperatingPoint.of(setting)),
+                f"{name}_sampler": setting.model_dump(mode="json"),
+                f"{name}": level[setting].value,
+                f"{name}_entropy": spread[setting].value,
                 f"{name}_holds": holds,
                 f"{name}_mark": "" if holds else "‡",
             }
         plain = base.published
-        ratio = jackknife(level[plain], LEVEL, level[one.published], log=True)
-        row["published_gain"] = None if one.published == plain else _times(ratio)
-        found = None if one is base else equal(one.chosen.sampler, base.chosen.sampler)
-        row |= _equal_columns(found)
-        row |= {"spent": one.chosen.spent, "settings": len(one.chosen.tried)}
-        row["edges"] = "; ".join(one.chosen.edges)
-        row["survives"] = TOO_SMALL if found and ask.smoke else _survives(row)
+        ratio = jackknife(level[plain], LEVEL, level[side.published], log=True)
+        row["published_gain"] = None if side.published == plain else _times(ratio)
+        comparison = None if side is base else equal(side.chosen.sampler, base.chosen.sampler)
+        row |= _equal_columns(comparison)
+        row |= {"spent": side.chosen.spent, "settings": len(side.chosen.tried)}
+        row["edges"] = "; ".join(side.chosen.edges)
+        row["survives"] = TOO_SMALL if comparison and ask.smoke else _survives(row)
         rows.append(row)
     return rows
 
@@ -177,20 +177,24 @@ def _at_equal_entropy(
 
     n = ask["fresh_n"]
     pools: dict[SamplerSpec, list[Scored]] = {}
-    settings = list(dict.fromkeys(_without_heat(one) for one in specs))
+    settings = list(dict.fromkeys(_without_heat(setting) for setting in specs))
     for tau in sorted(ask["temperature"]):
-        heated = [one.model_copy(update={"temperature": tau}) for one in settings]
-        cells = _bench(ask, model, by, seed_of(seed, tau)).cells([(one, n) for one in heated])
-        for one, cell in zip(settings, cells, strict=True):
+        heated = [setting.model_copy(update={"temperature": tau}) for setting in settings]
+        cells = _bench(ask, model, by, seed_of(seed, tau)).cells(
+            [(setting, n) for setting in heated]
+        )
+        for setting, cell in zip(settings, cells, strict=True):
             columns = {name: values[:n] for name, values in token_table(cell, by).columns.items()}
-            pools.setdefault(one, []).append(Scored.of(columns))
-    tokens = common_length([pool for some in pools.values() for pool in some])
+            pools.setdefault(setting, []).append(Scored.of(columns))
+    tokens = common_length([pool for scored in pools.values() for pool in scored])
     guard = evaluator_guard(ask.evaluator, tokens)
-    sides = {one: Side([pool.first(tokens) for pool in some]) for one, some in pools.items()}
+    sides = {
+        setting: Side([pool.first(tokens) for pool in scored]) for setting, scored in pools.items()
+    }
 
-    def compared(mine: SamplerSpec, plain: SamplerSpec) -> Comparison:
-        both = [sides[_without_heat(one)] for one in (mine, plain)]
-        return compare(*both, floor=guard.threshold, seed=ask["seed"])
+    def compared(method: SamplerSpec, plain: SamplerSpec) -> Comparison:
+        pair = [sides[_without_heat(setting)] for setting in (method, plain)]
+        return compare(*pair, floor=guard.threshold, seed=ask["seed"])
 
     return compared
 
@@ -199,15 +203,15 @@ def _without_heat(spec: SamplerSpec) -> SamplerSpec:
     return spec.model_copy(update={"temperature": 1.0})
 
 
-def _equal_columns(found: Comparison | None) -> dict[str, Any]:
+def _equal_columns(comparison: Comparison | None) -> dict[str, Any]:
     """How many times less perplexity than the plain sampler, and what follows."""
-    if found is None:
+    if comparison is None:
         return {"equal_gain": None, "verdict": None}
-    gap = None if found.equal is None else found.equal.mean
+    gap = None if comparison.equal is None else comparison.equal.mean
     if gap is not None:  # that of the plain sampler over the method's
         ends = (None if end is None else -end for end in (gap.high, gap.low))
         gap = replace(gap, value=-gap.value, **dict(zip(("low", "high"), ends, strict=True)))
-    return {"equal_gain": None if gap is None else _times(gap), "verdict": found.verdict.kind}
+    return {"equal_gain": None if gap is None else _times(gap), "verdict": comparison.verdict.kind}
 
 
 def _times(ratio: Interval) -> Interval | None:
@@ -275,17 +279,19 @@ def _draw(result: Result) -> Figure:
     names = list(dict.fromkeys(row["method"] for row in rows))
     figure, [axes] = panels(1, 0.32 * len(rows) + 1.3)
     axes.axvline(1, color=GREY, lw=0.8)
-    for place, row in enumerate(reversed(rows)):
+    for position, row in enumerate(reversed(rows)):
         for shift, name, colour in ((0.15, "published", GREY), (-0.15, "equal", BLUE)):
             gain = row[f"{name}_gain"]
             if gain is None or not gain.bounded:
                 continue
             ends = errors([gain])
             look = colour if row.get(f"{name}_holds", True) else ORANGE
-            axes.errorbar([gain.value], [place + shift], xerr=ends, fmt="o", ms=3, color=look, lw=1)
-    told = [f"{row['method']}, M={row['steps']}" for row in reversed(rows)]
+            axes.errorbar(
+                [gain.value], [position + shift], xerr=ends, fmt="o", ms=3, color=look, lw=1
+            )
+    labels = [f"{row['method']}, M={row['steps']}" for row in reversed(rows)]
     axes.set_yticks(
-        range(len(rows)), told if len(names) < len(rows) else [t.split(",")[0] for t in told]
+        range(len(rows)), labels if len(names) < len(rows) else [t.split(",")[0] for t in labels]
     )
     axes.set_xscale("log")
     axes.set_xlabel("times less perplexity\nthan ancestral")
@@ -326,10 +332,10 @@ STUDY = Study(
         Parameter(
             "methods",
             "Which.",
-            tuple(one.name for one in METHODS),
+            tuple(method.name for method in METHODS),
             "words",
             smoke=(PLAIN, "top-p", "remdm-cap", "margin order"),
-            choices=tuple(one.name for one in METHODS),
+            choices=tuple(method.name for method in METHODS),
         ),
         Parameter("budget", "Outputs per method.", 256, "int", smoke=32, least=4, most=2**31),
         Parameter(

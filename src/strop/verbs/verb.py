@@ -1,13 +1,12 @@
-"""What a verb is: a value. Its record says what it takes, how it runs, and how its help reads.
+"""A verb is a value: its record says what it takes, how it runs, and how its help reads.
 
 The command line makes a command from it, Python a function, and both use the same names: a
 parameter is a flag, a YAML key and an argument. `run` gets an `Ask`, in which everything is
 complete and checked, and returns a `Result`.
 
-What a verb answers: what is printed, what `--json` prints, what comes next, and the values.
-
-From Python the same object says its sentence, its tables and its figure, and writes them as CSV,
-LaTeX, Markdown, JSON, or a table of pyarrow or pandas.
+A `Result` is the answer: what is printed, what `--json` prints, the next command, and the values.
+From Python it has the sentence, the tables and the figure, and writes them as CSV, LaTeX, Markdown,
+JSON, or a table of pyarrow or pandas.
 """
 
 from __future__ import annotations
@@ -62,7 +61,7 @@ class Frames:
 
 @dataclass(frozen=True)
 class Strong:
-    """The sentence that one came for."""
+    """The sentence that answers the question."""
 
     text: str
 
@@ -90,7 +89,7 @@ class Result:
     json: Mapping[str, Any] | None = None
     """What `--json` prints, where it is not the document of tables, facts and notes."""
     remarks: tuple[str, ...] = ()
-    """What is said beside the result."""
+    """Remarks beside the result."""
     next: str | None = None
     """The next useful command."""
     then: Callable[[], object] | None = None
@@ -99,17 +98,17 @@ class Result:
     """What is wrong though there is a result: raised when that is printed."""
     incomplete: bool = False
     silent: bool = False
-    """Whether another process says it."""
+    """Whether another process prints it."""
     verdict_first: bool = False
     """Whether the answer stands above the tables, not below them."""
     draw: Callable[[Result], Figure] | None = None
     """Makes its figure, where it has one."""
     value: Any = None
-    """The things themselves, for whoever called from Python: pools, a run, judgments."""
+    """The objects themselves, for a caller from Python: pools, a run, judgments."""
 
     def __repr__(self) -> str:
-        titles = [one.title for one in self.printed() if isinstance(one, Table | Facts)]
-        texts = [one.strip() for one in self.printed() if isinstance(one, str)]
+        titles = [part.title for part in self.printed() if isinstance(part, Table | Facts)]
+        texts = [part.strip() for part in self.printed() if isinstance(part, str)]
         words = self.sentence or next(filter(None, [*titles, *texts]), repr(self.value))
         return f"Result({words.splitlines()[0][:300]})"
 
@@ -122,8 +121,8 @@ class Result:
     def tables(self) -> tuple[Table, ...]:
         """Those that are printed, the main one first."""
         if self.parts:
-            return tuple(one for one in self.parts if isinstance(one, Table))
-        return tuple(one for one in (self.table, *self.more.values()) if one.shown)
+            return tuple(part for part in self.parts if isinstance(part, Table))
+        return tuple(table for table in (self.table, *self.more.values()) if table.shown)
 
     def printed(self) -> tuple[Part, ...]:
         """What is printed, in order."""
@@ -157,9 +156,9 @@ class Result:
     def sentence(self) -> str | None:
         """The answer in a sentence, where there is one."""
         answers = [*self.facts.get("answer", ())]
-        answers += [one.text for one in self.parts if isinstance(one, Strong)]
+        answers += [part.text for part in self.parts if isinstance(part, Strong)]
         answers += self.notes
-        answers += [one for one in self.parts if isinstance(one, str)]
+        answers += [part for part in self.parts if isinstance(part, str)]
         return answers[0].strip() if answers else None
 
     @property
@@ -175,20 +174,20 @@ class Result:
 
     def to_csv(self, path: str | PathLike[str] | None = None) -> str:
         """Every value of the main table, written to `path` if one is given."""
-        return _written(self._main.csv().decode(), path)
+        return _write_if_asked(self._main.csv().decode(), path)
 
     def to_latex(self, path: str | PathLike[str] | None = None) -> str:
         """The main table as it is printed, for a paper."""
-        return _written(self._main.latex(), path)
+        return _write_if_asked(self._main.latex(), path)
 
     def to_markdown(self, path: str | PathLike[str] | None = None) -> str:
         """The main table as it is printed."""
-        return _written(self._main.markdown(), path)
+        return _write_if_asked(self._main.markdown(), path)
 
     def to_json(self, path: str | PathLike[str] | None = None) -> str:
         """Everything, as `--json` prints it."""
         text = json.dumps(self.printed_document(), indent=2, allow_nan=False, default=jsonable)
-        return _written(text + "\n", path)
+        return _write_if_asked(text + "\n", path)
 
     def to_arrow(self) -> pa.Table:
         """The main table, for pyarrow; of an interval `x` also `x_low` and `x_high`."""
@@ -216,13 +215,13 @@ class Result:
     @classmethod
     def read(cls, document: Mapping[str, Any]) -> Result:
         """What `document` wrote."""
-        known = {"asked", "title", "columns", "rows", "pivot", "shown", "tables", "notes"}
-        known |= {"missing", "format", "study", "command"}
+        own_keys = {"asked", "title", "columns", "rows", "pivot", "shown", "tables", "notes"}
+        own_keys |= {"missing", "format", "study", "command"}
         return cls(
             asked=dict(document["asked"]),
             table=Table.read(document),
-            more={name: Table.read(one) for name, one in document["tables"].items()},
-            facts={k: revived(v) for k, v in document.items() if k not in known},
+            more={name: Table.read(table) for name, table in document["tables"].items()},
+            facts={k: revived(v) for k, v in document.items() if k not in own_keys},
             notes=tuple(map(str, document["notes"])),
             missing=document["missing"],
         )
@@ -251,7 +250,7 @@ def jsonable(value: Any) -> Any:
     return value.document() if isinstance(value, Interval) else str(value)
 
 
-def _written(text: str, path: str | PathLike[str] | None) -> str:
+def _write_if_asked(text: str, path: str | PathLike[str] | None) -> str:
     if path is not None:
         from strop.disk import write
 
@@ -294,7 +293,7 @@ Kind = Literal[
     "changes",
     "wheres",
 ]
-"""`path` is a file that is there, `place` any path; `batch` a number or `auto`. Lists: numbers or
+"""`path` is an existing file, `place` any path; `batch` a number or `auto`. Lists: numbers or
 words with commas, each once; `counts` and `masses` keep equal ones; `many` may be repeated; of
 `floats` one may be a schedule of temperatures, of `numbers` none.
 Mappings: `axes` (name=a,b), `pairs` (name=value), `options` (name=JSON), `changes` (name=YAML);
@@ -303,9 +302,9 @@ LISTS = ("ints", "floats", "numbers", "words", "counts", "many")
 SAME: Any = object()
 """The smoke default that is the default."""
 RUNS_AT = ("engine", "devices", "ray_address", "shard")
-"""What says where work runs."""
+"""What sets where work runs."""
 SERVING = ("concurrency", "timeout", "max_calls", "max_cost", "prices", "key_env")
-"""What says how a served model is asked."""
+"""What sets how a served model is asked."""
 ASIDE = ("dry_run", "force", "device", "wait", *RUNS_AT, *SERVING)
 """Parameters that no number depends on."""
 PANELS = {
@@ -347,7 +346,7 @@ class Parameter:
 
     @classmethod
     def flag(cls, name: str, help: str, **more: Any) -> Self:
-        """Yes or no; no if nothing is said."""
+        """Yes or no; no by default."""
         return cls(name, help, False, "flag", **more)
 
     @classmethod
@@ -367,7 +366,7 @@ class Parameter:
 
     @classmethod
     def file(cls, name: str, help: str, **more: Any) -> Self:
-        """A file that is there."""
+        """An existing file."""
         return cls(name, help, kind="path", **more)
 
     @property
@@ -395,8 +394,8 @@ class Parameter:
             return Path(value)
         if self.kind in ("text", "float"):
             value = str(value) if isinstance(value, Path) else value
-            self._known(value)
-            if value == "" and self.name != "out":  # whoever writes there says what is wanted
+            self._check_choice(value)
+            if value == "" and self.name != "out":  # an empty `out` has a message of its own
                 raise UserError(
                     f"`{self.name}` is empty.", where=f"`{self.name}`", fix="leave it out"
                 )
@@ -421,13 +420,13 @@ class Parameter:
     def _each(self, value: Any) -> tuple[Any, ...]:
         values = list(value) if isinstance(value, (list, tuple, range)) else [value]
         if self.kind in ("ints", "counts"):
-            values = [whole_number(self.name, one, self.least, self.most) for one in values]
+            values = [whole_number(self.name, item, self.least, self.most) for item in values]
         elif self.kind == "numbers":
-            for one in values:
-                self._plain(one)
+            for item in values:
+                self._check_plain(item)
         else:
-            for one in values:
-                self._known(one)
+            for item in values:
+                self._check_choice(item)
         if not values:
             raise UserError(
                 f"`{self.name}` is empty.", where=f"`{self.name}`", expected="at least one value"
@@ -435,7 +434,7 @@ class Parameter:
         as_given = self.kind == "counts" or self.argument
         return tuple(values) if as_given else tuple(dict.fromkeys(values))
 
-    def _plain(self, value: Any) -> None:
+    def _check_plain(self, value: Any) -> None:
         plain = isinstance(value, (int, float)) and not isinstance(value, (bool, Cooling))
         if not plain or not math.isfinite(value):
             raise UserError(
@@ -445,7 +444,7 @@ class Parameter:
                 expected="plain numbers: no schedule, as this is computed at one value at a time",
             )
 
-    def _known(self, value: Any) -> None:
+    def _check_choice(self, value: Any) -> None:
         if self.choices and value not in self.choices:
             words = self.name.replace("_", " ")
             raise unknown_name(words, str(value), self.choices, where=f"`{self.name}`")
@@ -500,12 +499,15 @@ class Ask:
         return self.values[name]
 
     def some(self, *names: str) -> dict[str, Any]:
-        """Values by their names, as arguments of whoever does the work."""
+        """Values by their names, to pass on as arguments."""
         return {name: self.values[name] for name in names}
 
     def given(self, *names: str) -> dict[str, Any]:
         """Those that are not the default."""
-        usual = {one.name: one.checked(one.default) for one in self.verb.parameters}
+        usual = {
+            parameter.name: parameter.checked(parameter.default)
+            for parameter in self.verb.parameters
+        }
         return {name: v for name, v in self.some(*names).items() if v != usual[name]}
 
     @cached_property
@@ -533,38 +535,38 @@ class Ask:
             raise UserError(
                 "Only a shard waits for others.",
                 where="`wait`",
-                fix="say `shard` too, or leave `wait` out",
+                fix="give `shard` too, or leave `wait` out",
             )
 
     def after_its_shard(self) -> Ask:
-        """The same without a shard: what others have not begun is done, what they do waited for."""
+        """The same without a shard: it does what others have not begun, and waits for the rest."""
         self.note("this shard's part is done; doing what no other has begun, waiting for the rest")
         return replace(self, values={**self.values, "shard": None})
 
     def words(self, *names: str) -> list[str]:
         """What is not the default, as words of a command line."""
-        found = []
+        words = []
         for name, value in self.given(*names).items():
             flag = "-n" if name == "n" else f"--{name.replace('_', '-')}"
-            found += [flag] if value is True else [flag, spelled(value)]
-        return found
+            words += [flag] if value is True else [flag, spelled(value)]
+        return words
 
     def mark(self) -> dict[str, Any]:
         """For the mark: what was asked, as far as it is known without loading anything."""
         values = {k: v for k, v in self.values.items() if k not in ASIDE and v is not None}
-        asked = {"checkpoints": self.sources, **values, "smoke": self.smoke}
-        return json.loads(json.dumps(plain(asked), default=str))
+        request = {"checkpoints": self.sources, **values, "smoke": self.smoke}
+        return json.loads(json.dumps(plain(request), default=str))
 
     def said(self, **more: Any) -> dict[str, Any]:
         """For the result: what the numbers depend on."""
-        shown = {
+        used = {
             name: str(value) if isinstance(value, Path) else value
             for name, value in self.values.items()
             if name not in ASIDE and value is not None
         }
-        if "evaluator" in shown and isinstance(shown["evaluator"], str):
-            shown["evaluator"] = self.evaluator.spec.model_dump(mode="json")
-        return {"checkpoints": list(self.sources), **shown, "smoke": self.smoke, **more}
+        if "evaluator" in used and isinstance(used["evaluator"], str):
+            used["evaluator"] = self.evaluator.spec.model_dump(mode="json")
+        return {"checkpoints": list(self.sources), **used, "smoke": self.smoke, **more}
 
 
 @dataclass(frozen=True)
@@ -593,25 +595,27 @@ class Verb:
 
     def parameter(self, name: str) -> Parameter:
         """One by its name."""
-        for one in self.parameters:
-            if one.name == name:
-                return one
+        for parameter in self.parameters:
+            if parameter.name == name:
+                return parameter
         raise unknown_name("parameter", name, [p.name for p in self.parameters], where=self.name)
 
     def values(self, given: Mapping[str, Any], *, smoke: bool = False) -> dict[str, Any]:
         """A value for every parameter, from what was given and the defaults; checked."""
         for name in given:
             self.parameter(name)
-        found = {}
-        for one in self.parameters:
-            value = given.get(one.name)
+        values = {}
+        for parameter in self.parameters:
+            value = given.get(parameter.name)
             if value is None:
-                value = one.smoke if smoke and one.smoke is not SAME else one.default
-            found[one.name] = one.checked(value)
-        return found
+                value = (
+                    parameter.smoke if smoke and parameter.smoke is not SAME else parameter.default
+                )
+            values[parameter.name] = parameter.checked(value)
+        return values
 
     def asked(self, given: Mapping[str, Any], **speaking: Any) -> Ask:
-        """What a command line or a call from Python says; `speaking` goes to the Ask."""
+        """From a command line or a call from Python; `speaking` goes to the Ask."""
         values = self.values(given)
         ask = Ask(self, Path(values.get("out") or ""), (), values, **speaking)
         if "engine" in values:
@@ -650,20 +654,20 @@ class Verb:
 
     def placed(self, arguments: Sequence[Any], given: Mapping[str, Any]) -> dict[str, Any]:
         """All arguments under their names."""
-        names = [one for one in self.takes if one.argument]
-        found = dict(given)
-        rest = list(arguments)
-        for one in names:
-            if rest:
-                found[one.name] = rest if one.kind == "many" else rest.pop(0)
-                rest = [] if one.kind == "many" else rest
-        if rest:
+        names = [parameter for parameter in self.takes if parameter.argument]
+        by_name = dict(given)
+        unnamed = list(arguments)
+        for parameter in names:
+            if unnamed:
+                by_name[parameter.name] = unnamed if parameter.kind == "many" else unnamed.pop(0)
+                unnamed = [] if parameter.kind == "many" else unnamed
+        if unnamed:
             raise UserError(
                 f"{self.name} takes {len(names)} arguments without a name.",
                 got=", ".join(map(str, arguments)),
-                expected=", ".join(one.argument for one in names) or "named ones",
+                expected=", ".join(parameter.argument for parameter in names) or "named ones",
             )
-        return found
+        return by_name
 
 
 @dataclass(frozen=True)

@@ -46,7 +46,7 @@ class BlockReader:
 
     @property
     def kept(self) -> int:
-        """Columns remembered."""
+        """The number of remembered columns."""
         return 0 if self._memory is None else self._memory.columns
 
     def read(self, ids: Tensor, end: int, *, keep: int, block: int | None = None) -> Tensor:
@@ -56,7 +56,7 @@ class BlockReader:
             self._memory = memory
         return states
 
-    def some(self, ids: Tensor, rows: Tensor, end: int) -> Tensor:
+    def read_some(self, ids: Tensor, rows: Tensor, end: int) -> Tensor:
         """The same for some of the sequences, of which nothing more is remembered."""
         memory = None if self._memory is None else self._memory.of(rows)
         return self._call(ids, end, memory, self.kept, None)[0]
@@ -69,8 +69,8 @@ class BlockReader:
     def logits(self, states: Tensor) -> Tensor:
         """Float32 scores [B, n, V] of all columns of a call."""
         rows = np.divmod(np.arange(states.shape[0] * states.shape[1]), states.shape[1])
-        found = self.denoiser.logits(states, *upload_rows(states.device, *rows))
-        return found.unflatten(0, (states.shape[0], states.shape[1]))
+        scores = self.denoiser.logits(states, *upload_rows(states.device, *rows))
+        return scores.unflatten(0, (states.shape[0], states.shape[1]))
 
     def _call(
         self, ids: Tensor, end: int, memory: Any, keep: int, block: int | None
@@ -113,7 +113,7 @@ class BlockRules:
         return self.editing < 1
 
     def due(self, call: Numbers) -> Numbers:
-        """What a block's call owes, by its number from 0."""
+        """The quota of a block's call, by its number from 0."""
         if self.quota is not None:
             return np.full_like(call, self.quota)
         return quota_at(self.block, self.steps, call)
@@ -154,18 +154,18 @@ class OpenBlockReader(NetworkReader):
         size, ids = self.blocks.block, canvas.ids
         start = int(np.flatnonzero(inside.any(0))[0]) // size * size
         stop, before = min(start + size, ids.shape[1]), self.blocks.kept
-        asked = rows if self._open == start else self.held
+        read_rows = rows if self._open == start else self.held
         self._open = start
-        mine = ids[upload(asked, ids.device)]
-        if len(asked) == len(self.held):
-            states = self.blocks.read(mine, stop, keep=start)
+        row_ids = ids[upload(read_rows, ids.device)]
+        if len(read_rows) == len(self.held):
+            states = self.blocks.read(row_ids, stop, keep=start)
         else:
-            there = upload(np.searchsorted(self.held, rows), ids.device)
-            states = self.blocks.some(mine, there, stop)
-        place = np.searchsorted(asked, rows)
+            at_device = upload(np.searchsorted(self.held, rows), ids.device)
+            states = self.blocks.read_some(row_ids, at_device, stop)
+        index = np.searchsorted(read_rows, rows)
 
         def scores(sequence: Numbers, column: Numbers) -> Tensor:
-            return self._scores(states, place[sequence], column + start - before)
+            return self._scores(states, index[sequence], column + start - before)
 
         return start, stop, scores
 
@@ -179,7 +179,7 @@ def reader_of(denoiser: Denoiser, given: Truths, block: int) -> NetworkReader:
 
 @dataclass
 class _Filling:
-    """The loop under way."""
+    """The state of the loop."""
 
     reader: NetworkReader
     canvas: BlockState
@@ -255,18 +255,18 @@ class _Filling:
             self._stop(end)
 
     def _round(self, rows: Numbers, end: int, inside: Truths, due: Numbers) -> Truths:
-        """One call for `rows`; who of them edited a token."""
+        """One call for `rows`; returns which of them edited a token."""
         canvas, rules = self.canvas, self.rules
         masks = canvas.masked & inside
-        mine = self.opened & inside & ~masks if rules.edits else np.zeros_like(masks)
-        view = self._look(rows, end, masks | mine)
+        editable = self.opened & inside & ~masks if rules.edits else np.zeros_like(masks)
+        view = self._look(rows, end, masks | editable)
         columns = slice(view.start, view.start + view.open.shape[1])
         open_ = upload(masks[rows, columns], view.device)
         quota = np.minimum(due[rows], masks[rows].sum(1))
         if rules.order in BLIND:
             moved = best(self._blind(view, open_), quota, "leftmost") & open_
-            wanted = moved.cpu().numpy() | mine[rows, columns]  # waits
-            tokens = self.draws.tokens(view, wanted & view.open)
+            drawn_at = moved.cpu().numpy() | editable[rows, columns]  # waits
+            tokens = self.draws.tokens(view, drawn_at & view.open)
         else:
             tokens, value = self.draws.propose(view, DRAWN)
             value_here = torch.where(open_, value, NOT_OPEN)
@@ -276,7 +276,7 @@ class _Filling:
             moved = torch.where(enough[:, None], high, top)
             if rules.edits:
                 now = upload(canvas.tokens[rows, columns], view.device)
-                taken = upload(mine[rows, columns], view.device) & (value > rules.editing)
+                taken = upload(editable[rows, columns], view.device) & (value > rules.editing)
                 taken &= tokens != now
                 self._put(view, moved | taken, tokens)
                 many = taken.sum(1).cpu().numpy()  # waits
@@ -297,13 +297,13 @@ class _Filling:
         if scores is None or not k:
             return view
 
-        def kept(sequence: Numbers, column: Numbers) -> Tensor:
+        def top_scores(sequence: Numbers, column: Numbers) -> Tensor:
             logits = scores(sequence, column)
             rule_out(logits, [mask_id])
             least = logits.topk(min(k, logits.shape[-1])).values[:, -1:]
             return logits.masked_fill(logits < least, -torch.inf)
 
-        view.scores = kept
+        view.scores = top_scores
         return view
 
     def _put(self, view: View, moved: Tensor, tokens: Tensor) -> None:
@@ -316,11 +316,11 @@ class _Filling:
             self.alive = self.alive[~self._ended(end)[self.alive]]
 
     def _ended(self, end: int) -> Truths:
-        found = np.isin(self.canvas.tokens, self.stops) & self.opened
-        found[:, end:] = False
+        stops_at = np.isin(self.canvas.tokens, self.stops) & self.opened
+        stops_at[:, end:] = False
         masks = self.canvas.masked & self.opened
         before = masks.cumsum(1) == 0
-        return np.asarray((found & before).any(1))
+        return np.asarray((stops_at & before).any(1))
 
 
 def fill_blocks(

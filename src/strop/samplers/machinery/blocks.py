@@ -36,7 +36,7 @@ PATIENCE = 10
 """Rounds of a block, in multiples of its steps and positions, after which it will never be full."""
 
 Watch = Callable[["BlockState", Truths], None]
-"""Told after every round: the canvas, and where a token was committed [B, L]."""
+"""Called after every round: the canvas, and where a token was committed [B, L]."""
 
 
 @dataclass
@@ -58,7 +58,7 @@ class BlockState:
     rounds: Numbers = field(init=False)
     """[B], the rounds that each has seen, calls or not: the address of its random numbers."""
     total: int = field(default=0, init=False)
-    """Network calls made."""
+    """The number of network calls so far."""
     chance: Tensor = field(init=False)
     """[B, L] on the device, how likely each token was when it was committed."""
     order: Numbers = field(init=False)
@@ -183,7 +183,7 @@ def _as_published(
         turn.round += 1
         if turn.round > PATIENCE * (steps + canvas.ids.shape[1]):
             raise UserError(
-                "The public code would go on for ever: it commits masks.",
+                "The public code would never end: it commits masks.",
                 got=f"{turn.round} rounds in a block",
                 fix="use `implementation=fast`, which never draws the mask",
             )
@@ -227,28 +227,28 @@ def _for_users(
     turn = Turn(everyone, steps, started[everyone])
     commit = decoder.commit.begin(turn)
     while (canvas.masked & inside)[everyone].any():
-        # The cache is filled for all, whoever needs it; so is the block's first position.
+        # The cache is filled for all, needed or not; so is the block's first position.
         opens = (reader.cached or decoder.opening) and turn.round == 0
         left = (canvas.masked & inside).sum(1)
         rows = everyone if opens else everyone[left[everyone] > 0]
-        here = turn.of(rows, started[rows])
+        row_turn = turn.of(rows, started[rows])
         candidates = canvas.masked & inside
         chosen = None
         if decoder.score.blind and not (opens and decoder.opening):
             blank = View.blank(canvas, rows, candidates)
             value = _value(decoder.score, blank, draws)
-            chosen = commit.choose(value, blank, here, draws).numpy()
+            chosen = commit.choose(value, blank, row_turn, draws).numpy()
             keep = chosen.any(1) | opens
         else:
-            quota = commit.quota(here, left[rows])
+            quota = commit.quota(row_turn, left[rows])
             keep = np.ones(len(rows), bool) if quota is None else (quota > 0) | opens
-        asked = rows[keep]
-        if len(asked):
-            here = turn.of(asked, started[asked])
-            view = reader.read(canvas, asked, inside, candidates, here)
+        read_rows = rows[keep]
+        if len(read_rows):
+            row_turn = turn.of(read_rows, started[read_rows])
+            view = reader.read(canvas, read_rows, inside, candidates, row_turn)
             _count(canvas, reader, view)
             if chosen is None:
-                moved, tokens = _settle(decoder, commit, view, draws, here)
+                moved, tokens = _settle(decoder, commit, view, draws, row_turn)
             else:
                 columns = slice(view.start, view.start + view.open.shape[1])
                 now = chosen[keep][:, columns]
@@ -269,8 +269,8 @@ def _settle(
 ) -> tuple[Tensor, Tensor]:
     """Where to commit, and what: two tables [R, W]."""
     if decoder.opening and turn.round == 0:
-        own = view.open & view.inside
-        first = own & (own.cumsum(1) == 1)
+        in_block = view.open & view.inside
+        first = in_block & (in_block.cumsum(1) == 1)
         view.extent = np.ones_like(view.open)
         return upload(first, view.device), draws.tokens(view, first)
     if decoder.score.blind and not decoder.score.late:

@@ -23,7 +23,7 @@ Confirm = Callable[[Tensor], None]
 
 
 class Normalisers:
-    """A `Confirm` for whoever must not wait.
+    """A `Confirm` for callers that must not wait.
 
     The first normalisers are looked at, which shows damaged weights; the sum of all is, in the end.
     """
@@ -32,7 +32,7 @@ class Normalisers:
         self._sum: Tensor | None = None
 
     def __call__(self, normaliser: Tensor) -> None:
-        """Of some scores; one that is not finite spoils the sum."""
+        """Add the normalisers of some scores; one that is not finite makes the sum so."""
         if self._sum is None:
             self._sum = normaliser.sum(dtype=torch.float64)
             self.refuse_infinite()
@@ -48,9 +48,9 @@ class Normalisers:
         """Ids and their chances on the host, if all scores were finite: in one copy."""
         total = ids.new_zeros((), dtype=torch.float64) if self._sum is None else self._sum
         parts = [ids.double().flatten(), chance.double().flatten(), total[None]]
-        told = torch.cat(parts).cpu()  # waits; exact for any token
-        refuse_infinite(told[-1])
-        tokens, chances = told[:-1].view(2, *ids.shape)
+        numbers = torch.cat(parts).cpu()  # waits; exact for any token
+        refuse_infinite(numbers[-1])
+        tokens, chances = numbers[:-1].view(2, *ids.shape)
         return tokens.long().numpy(), chances.numpy()
 
 
@@ -146,8 +146,8 @@ def _nucleus(log_probs: Tensor, top_p: float, rule: Nucleus) -> Tensor:
         out = total > top_p + NUCLEUS_TOLERANCE
         out[..., 0] = False
     dropped = torch.zeros_like(log_probs, dtype=torch.bool).scatter_(-1, order, out)
-    kept = log_probs.masked_fill(dropped, NEG_INFINITY)
-    return kept - torch.logsumexp(kept, dim=-1, keepdim=True)
+    cut = log_probs.masked_fill(dropped, NEG_INFINITY)
+    return cut - torch.logsumexp(cut, dim=-1, keepdim=True)
 
 
 def race(weights: Tensor, uniforms: Tensor) -> Tensor:
@@ -164,17 +164,17 @@ def invert(log_probs: Tensor, uniforms: Tensor) -> Tensor:
     cumulative = log_probs.exp_().cumsum(-1, dtype=torch.float64)
     # Staying strictly below the total keeps a rounded product from running off the end.
     level = uniforms * (1 - 2.0**-53) * cumulative[:, -1]
-    found = torch.searchsorted(cumulative, level[:, None], right=True)[:, 0]
-    return found.clamp_(max=log_probs.shape[-1] - 1)
+    token = torch.searchsorted(cumulative, level[:, None], right=True)[:, 0]
+    return token.clamp_(max=log_probs.shape[-1] - 1)
 
 
 def share(weights: Tensor, token: Tensor) -> Tensor:
     """Each token's share of the weights of its row [R, V]; anything for one that has none."""
-    mine = weights.gather(-1, token.clamp(max=weights.shape[-1] - 1)[:, None])[:, 0]
-    return mine / weights.sum(-1)
+    weight = weights.gather(-1, token.clamp(max=weights.shape[-1] - 1)[:, None])[:, 0]
+    return weight / weights.sum(-1)
 
 
 def log_share(scores: Tensor, token: Tensor) -> Tensor:
     """The same from unnormalised log weights [..., V]."""
-    mine = scores.gather(-1, token[..., None])[..., 0]
-    return (mine - scores.logsumexp(-1)).exp()
+    score = scores.gather(-1, token[..., None])[..., 0]
+    return (score - scores.logsumexp(-1)).exp()

@@ -1,17 +1,17 @@
-"""How many positions a decoder commits in a round, and which: the best by score, mostly.
+"""How a decoder reads the network, and how many positions it commits in a round, and which.
 
-The fast loop for laws that need the network in nearly every update.
-
+`LockstepRun` is the fast loop for laws that need the network in nearly every update.
 Time-conditioned networks cannot skip ahead, so the sequences of a batch go through the updates
 together. What is saved: the head runs only at rows whose outcome is open, a bounded number at a
 time; random numbers have an address (output, update, position), so that nothing depends on which
 sequences share a batch, except the last bits of a matrix product.
 
-How a decoder reads the network: the whole canvas, guided, or through a cache.
+A `NetworkReader` reads the whole canvas, guided, or through a cache. A cache is an approximation:
+the keys and values outside the window are those of the call that opened the block. `prefix` keeps
+what lies left of the block and reads the block and all after it; `dual` keeps everything and reads
+the block alone.
 
-A cache is an approximation: the keys and values outside the window are those of the call that
-opened the block. `prefix` keeps what lies left of the block and reads the block and all after it;
-`dual` keeps everything and reads the block alone.
+A `Commit` says how many positions are committed; mostly the best by score are chosen.
 """
 
 from __future__ import annotations
@@ -64,20 +64,20 @@ class LockstepRun(BatchRun):
 
     def address(self, slots: Numbers, update: int, position: Numbers) -> Address:
         """Where the random numbers of these positions lie in an update."""
-        place = self.begin.place[slots, position]
-        return Address(self.outputs[slots], np.full(len(slots), update), place)
+        open_index = self.begin.place[slots, position]
+        return Address(self.outputs[slots], np.full(len(slots), update), open_index)
 
     def hidden(self, ids: Tensor, slots: Numbers, sigma: Tensor, *, blank: bool = False) -> Tensor:
         """States of the sequences `slots` at one noise level; `blank` ones share a pass."""
         self.calls[slots] += 1
-        mine = ids[self.upload(slots)]
+        slot_ids = ids[self.upload(slots)]
         if len(slots) > 1 and blank:
-            state = self._network(mine[:1], sigma)
+            state = self._network(slot_ids[:1], sigma)
             return state.expand(len(slots), *state.shape[1:])
         starts = self.begin.columns(slots, ids.device)
         if starts is not None:
-            return cast(PaddingDenoiser, self.denoiser).padded(mine, starts)
-        return self._network(mine, sigma)
+            return cast(PaddingDenoiser, self.denoiser).padded(slot_ids, starts)
+        return self._network(slot_ids, sigma)
 
     def _network(self, ids: Tensor, sigma: Tensor) -> Tensor:
         return self.denoiser.hidden(ids, self.upload(np.full(len(ids), sigma.numpy())))
@@ -96,7 +96,7 @@ class LockstepRun(BatchRun):
         return self.stream.uniform(*self.address(slots, update, position), number)
 
     def put(self, ids: Tensor, slots: Numbers, position: Numbers, token: Numbers) -> None:
-        """Write tokens."""
+        """Write tokens at some positions."""
         at = upload_rows(ids.device, slots, position, token)
         ids[at[0], at[1]] = at[2]
 
@@ -171,13 +171,15 @@ class View:
     @classmethod
     def blank(cls, canvas: BlockState, rows: Numbers, candidates: Truths) -> View:
         """Before the network has been asked: all of it is on the host."""
-        here = candidates[rows]
+        row_candidates = candidates[rows]
         rounds = canvas.rounds[rows]
-        return cls(rows, 0, here, canvas.masked[rows], here, False, rounds, None, 0)
+        return cls(
+            rows, 0, row_candidates, canvas.masked[rows], row_candidates, False, rounds, None, 0
+        )
 
     @cached_property
     def opened(self) -> Tensor:
-        """`open` on the device."""
+        """The table `open` on the device."""
         return upload(self.open, self.device)
 
     def logits(self, where: Truths) -> Tensor:
@@ -249,7 +251,7 @@ class NetworkReader:
         if self.windowed(turn):
             start, stop, scores = self._window(canvas, rows, inside)
         else:
-            scores = self._whole(canvas, rows)
+            scores = self._canvas_scores(canvas, rows)
         columns = slice(start, stop)
         return View(
             rows,
@@ -269,7 +271,7 @@ class NetworkReader:
         rows = upload_rows(self.denoiser.device, sequence, column)
         return self.denoiser.logits(hidden, *rows)
 
-    def _whole(self, canvas: BlockState, rows: Numbers) -> Rows:
+    def _canvas_scores(self, canvas: BlockState, rows: Numbers) -> Rows:
         ids = canvas.ids[upload(rows, canvas.ids.device)]
         if self.cached and isinstance(self.denoiser, CachingDenoiser):
             hidden, self._memory = self.denoiser.remember(ids, self._starts(rows))
@@ -279,9 +281,9 @@ class NetworkReader:
             hidden = self._hidden(ids, rows, self._sigma(canvas, rows))
             return partial(self._scores, hidden)
         plain = torch.where(upload(self.given[rows], ids.device), canvas.mask_id, ids)
-        both, sigma = torch.cat([ids, plain]), self._sigma(canvas, rows)
+        doubled, sigma = torch.cat([ids, plain]), self._sigma(canvas, rows)
         sigma = None if sigma is None else sigma.repeat(2)
-        state = self._hidden(both, np.tile(rows, 2), sigma)
+        state = self._hidden(doubled, np.tile(rows, 2), sigma)
 
         def guided(sequence: Numbers, column: Numbers) -> Tensor:
             with_prompt = self._scores(state, sequence, column)
@@ -318,10 +320,10 @@ class NetworkReader:
         ids = canvas.ids[upload(self._kept, canvas.ids.device), start:stop]
         keep = "dual" if self.cache == "dual" else "prefix"
         hidden = denoiser.window(ids, start, self._memory, keep)
-        place = np.full(len(canvas.ids), -1)
-        place[self._kept] = np.arange(len(self._kept))
-        mine = place[rows]
-        return start, stop, lambda s, column: self._scores(hidden, mine[s], column)
+        kept_index = np.full(len(canvas.ids), -1)
+        kept_index[self._kept] = np.arange(len(self._kept))
+        row_index = kept_index[rows]
+        return start, stop, lambda s, column: self._scores(hidden, row_index[s], column)
 
     def _sigma(self, canvas: BlockState, rows: Numbers) -> Tensor | None:
         """For a network that asks for the time: the share of the sequence that is hidden."""
@@ -334,12 +336,12 @@ class NetworkReader:
 # ------------------------------------------------------------------------------------- committing
 
 Rank = Literal["leftmost", "topk", "sort"]
-"""Who wins ties: the leftmost, or whoever torch's `topk` or `sort` puts first."""
+"""Which position wins ties: the leftmost, or the one that torch's `topk` or `sort` puts first."""
 
 
 @dataclass
 class Turn:
-    """Where a block stands."""
+    """A block's progress: its sequences, rounds and masks."""
 
     rows: Numbers
     """The sequences that take part, [R]."""
@@ -415,7 +417,7 @@ class Threshold(Commit):
     level: float
 
     def choose(self, value: Tensor, view: View, turn: Turn, draws: Draws) -> Tensor:  # noqa: ARG002
-        """Those above, and the leftmost best."""
+        """The positions above the threshold, and the leftmost best."""
         first = torch.zeros_like(view.opened).scatter(1, value.argmax(1, keepdim=True), True)
         return view.opened & (first | (value >= self.level))
 
@@ -454,7 +456,7 @@ class EntropyBound(Commit):
     bound: float
 
     def choose(self, value: Tensor, view: View, turn: Turn, draws: Draws) -> Tensor:  # noqa: ARG002
-        """The surest positions."""
+        """Choose the surest positions."""
         ordered = torch.sort(-value, dim=1, stable=True).values  # ascending: the last is largest
         before = ordered.cumsum(1) - ordered
         fits = (before <= self.bound) & ordered.isfinite()
@@ -524,11 +526,11 @@ class Coins(Schedule):
     """
 
     def quota(self, turn: Turn, left: Numbers) -> None:  # noqa: ARG002
-        """Chance decides."""
+        """None: chance decides how many."""
         return
 
     def choose(self, value: Tensor, view: View, turn: Turn, draws: Draws) -> Tensor:  # noqa: ARG002
-        """Where the coin says so."""
+        """The positions whose coin falls below the chance."""
         if self.last(turn):
             return view.opened.clone()
         before, after = self.times(turn)
@@ -547,7 +549,7 @@ class Carried(Commit):
     rank: Rank = "leftmost"
 
     def begin(self, turn: Turn) -> Carrying:
-        """Nothing carried yet."""
+        """The rule at the beginning of a block, with nothing carried over."""
         return Carrying(self, turn)
 
 

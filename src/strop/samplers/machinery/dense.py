@@ -79,11 +79,11 @@ class DenseRun(BatchRun):
 
     def step(self, ids: Tensor, moved: Tensor) -> Tensor:
         """End an update: note what it changed, and go on with `moved`."""
-        told = torch.stack([moved, moved != ids]).cpu().numpy()  # waits
-        slot, position = np.nonzero(told[1])
+        on_host = torch.stack([moved, moved != ids]).cpu().numpy()  # waits
+        slot, position = np.nonzero(on_host[1])
         self.changed = bool(slot.size)
         if slot.size:
-            self.note(self.round, slot, position, told[0][slot, position])
+            self.note(self.round, slot, position, on_host[0][slot, position])
             self._know(slot, position, moved)
         self.round += 1
         return moved
@@ -127,8 +127,8 @@ class DenseRun(BatchRun):
 
 def uniforms(weights: Tensor, generator: torch.Generator) -> Tensor:
     """One number per position and class, at the precision of the weights."""
-    place = generator.device
-    return torch.rand(weights.shape, dtype=weights.dtype, generator=generator, device=place)
+    device = generator.device
+    return torch.rand(weights.shape, dtype=weights.dtype, generator=generator, device=device)
 
 
 DenseSampler = Callable[[DenseRun], Tensor]

@@ -1,20 +1,21 @@
-"""How a decoder draws its tokens for users: numbers with an address, and never the mask.
+"""How a decoder draws its tokens, and how it scores positions.
 
-A token is drawn from the network's law over clean tokens, tempered, then cut by top_p and top_k. In
-float64 by exact inversion; in float32 with the law of the float32 race on its lattice, as elsewhere
-in this package (the public codes of these decoders draw in float64 or in the logits' own dtype).
-Numbers are addressed by (output, the output's round, position), so that neither the batch nor the
-order of the work matters.
+For users (`AddressedDraws`) numbers have an address, and the mask is never drawn. A token is drawn
+from the network's law over clean tokens, tempered, then cut by top_p and top_k. In float64 by exact
+inversion; in float32 with the law of the float32 race on its lattice, as elsewhere in this package
+(the public codes of these decoders draw in float64 or in the logits' own dtype). Numbers are
+addressed by (output, the output's round, position), so that neither the batch nor the order of the
+work matters.
 
-Or as the public decoders do, number for number from one generator: `PowerDraws` is LLaDA's and
-Fast-dLLM's for LLaDA, `CategoricalDraws` Dream's and Fast-dLLM's for Dream. What they draw in vain,
-they draw here as well: the next number of the generator is part of what the parity vectors hold.
+The public decoders' draws are here too, number for number from one generator: `PowerDraws` is
+LLaDA's and Fast-dLLM's for LLaDA, `CategoricalDraws` Dream's and Fast-dLLM's for Dream. Numbers
+that they draw in vain are drawn here as well: the next number of the generator is part of what the
+parity vectors hold.
 
-How a decoder scores positions: the higher, the earlier it is committed.
-
-Scores of the drawn token (`confidence`) make the choice depend on the draw, which changes the law
-of what comes out. All others are known before a token is drawn: with a perfect denoiser, one
-position a round and temperature 1 the output then has the exact law.
+A `Confidence` scores positions: the higher, the earlier a position is committed. Scores of the
+drawn token (`confidence`) make the choice depend on the draw, which changes the law of what comes
+out. All others are known before a token is drawn: with a perfect denoiser, one position a round and
+temperature 1 the output then has the exact law.
 """
 
 from __future__ import annotations
@@ -74,7 +75,7 @@ SCORES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
 
 @dataclass(frozen=True)
 class Confidence:
-    """One way to score."""
+    """A rule that scores positions."""
 
     kind: str
     """A name in `SCORES`, or `random` or `left`, which need no network."""
@@ -189,13 +190,13 @@ class AddressedDraws:
     ) -> tuple[Tensor, Tensor, Tensor | None]:
         """Tokens, how likely each was, and scores."""
         rule_out(logits, [self.mask_id, *self.forbid])
-        own = None if score is None or score.blind or score.tempered else logits.clone()
+        untempered = None if score is None or score.blind or score.tempered else logits.clone()
         heat = float(self.spec.temperature)
         law = self._law(logits, heat)
         probs = None
-        if own is not None:
-            rule_out(own, self.hush)
-            probs = own.softmax(-1)
+        if untempered is not None:
+            rule_out(untempered, self.hush)
+            probs = untempered.softmax(-1)
         elif score is not None and not score.blind:
             # At temperature 0 the public codes score by the untempered law, cut all the same.
             probs = (law if heat else self._law(logits, 1.0)).exp()
@@ -208,8 +209,8 @@ class AddressedDraws:
         """Log-probabilities of the clean tokens: tempered, then cut."""
         law = shaped(logits.clone(), self.mask_id, self.spec, self.confirm, temperature)
         if self.top_k and temperature:
-            kept = law >= law.topk(min(self.top_k, law.shape[-1]), dim=-1).values[:, -1:]
-            law = law.masked_fill(~kept, NEG_INFINITY)
+            in_top = law >= law.topk(min(self.top_k, law.shape[-1]), dim=-1).values[:, -1:]
+            law = law.masked_fill(~in_top, NEG_INFINITY)
             law = law - law.logsumexp(-1, keepdim=True)
         return law
 
@@ -218,11 +219,11 @@ class AddressedDraws:
     ) -> tuple[Tensor, Tensor]:
         """By address; a law that is certain needs no number, and none is wasted."""
         row = view.rows[sequence]
-        place = self.places[row, column + view.start]
-        where = Address(self.outputs[row], view.rounds[sequence], place)
+        open_index = self.places[row, column + view.start]
+        where = Address(self.outputs[row], view.rounds[sequence], open_index)
         if isinstance(self._draws, ExactDraw):
             return self._draws.tokens(law, where)  # nobody has to know what came out
-        certain = Weights.certain(len(place))
+        certain = Weights.certain(len(open_index))
         token, chance = self._draws.draw(law, where, certain, self.mask_id)
         return upload(token, law.device), chance
 
@@ -263,7 +264,7 @@ class PowerDraws:
         self.score_dtype = score_dtype
         """In which the confidence is computed; None is the network's own."""
         self.number_dtype = number_dtype
-        """Of the random order."""
+        """The dtype of the random order's numbers."""
         self.network_dtype = network_dtype
         self.twice = twice
         """Whether a call through a cache draws once more in vain (Fast-dLLM's prefix cache)."""
@@ -388,10 +389,10 @@ class CategoricalDraws:
         rule_out(logits, self.forbid)
         probs = self._law(logits)
         drawn = probs.max(-1).indices if self.temperature == 0 else self._draw(probs)
-        mine = where[extent]
-        if mine.all():
+        chosen = where[extent]
+        if chosen.all():
             return probs, drawn
-        rows = upload(np.flatnonzero(mine), view.device)
+        rows = upload(np.flatnonzero(chosen), view.device)
         return probs[rows], drawn[rows]
 
     def _law(self, logits: Tensor) -> Tensor:
@@ -403,8 +404,8 @@ class CategoricalDraws:
             over = ordered.softmax(-1).cumsum(-1) > self.top_p
             over = over.roll(1, -1)  # a token goes if those before it already exceed top_p
             over[..., 0] = False
-            gone = torch.zeros_like(logits, dtype=torch.bool).scatter_(-1, order, over)
-            logits = logits.masked_fill(gone, least)
+            dropped = torch.zeros_like(logits, dtype=torch.bool).scatter_(-1, order, over)
+            logits = logits.masked_fill(dropped, least)
         if self.top_k:
             smallest = torch.topk(logits, min(self.top_k, logits.shape[-1])).values[..., -1:]
             logits = logits.masked_fill(logits < smallest, least)

@@ -15,13 +15,13 @@ exactly on the lattice. Among survivors, clocks are uniform on the lattice point
 Where x is so low that many tokens reach it, a higher threshold is used first: if any token reaches
 that, the winner is among those; if none does, clocks are drawn for all classes below it.
 
-Offers of the float32 race: what is drawn of it before the network is asked (see `lattice`).
+`Offers` hold what is drawn of the race before the network is asked.
 
-One categorical draw between the tokens and the mask, with an address instead of a state.
-
-Tokens have weights p(v) a, the mask has weight b. Where a and b are known before the network has
-been asked, `opened` says where it has to be; `draw` settles it there. Asking twice at one address
-gives the same answer. Two laws: exact arithmetic, and the float32 lattice.
+An `Addressed` draw is one categorical draw between the tokens and the mask, with an address instead
+of a state. Tokens have weights p(v) a, the mask has weight b. Where a and b are known before the
+network has been asked, `opened` says where it has to be; `draw` settles it there. Asking twice at
+one address gives the same answer. There are two laws: exact arithmetic (`ExactDraw`), and the
+float32 lattice (`LatticeDraw`).
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Address(NamedTuple):
     position: Numbers
 
     def at(self, rows: Any) -> Address:
-        """Some of them."""
+        """The addresses of some draws."""
         return Address(*(part[rows] for part in self))
 
 
@@ -79,8 +79,8 @@ class Offers:
 
     def __getitem__(self, chosen: Any) -> Offers:
         where, *parts = vars(self).values()
-        some: list[Any] = [one if one is None else one[chosen] for one in parts]
-        return Offers(where.at(chosen), *some)
+        selected: list[Any] = [part if part is None else part[chosen] for part in parts]
+        return Offers(where.at(chosen), *selected)
 
     def __len__(self) -> int:
         return len(self.points)
@@ -130,14 +130,14 @@ def point_numbers(stream: Stream, where: Address, point: Any) -> Floats:
 
 
 def numbers_of(offers: Offers, row: Numbers, point: Numbers, stream: Stream) -> Floats:
-    """Those of all points; only what was not drawn ahead is drawn."""
+    """The numbers of all points; only those that were not drawn ahead are drawn."""
     if offers.numbers is None:
         return point_numbers(stream, offers.where.at(row), point)
-    found = offers.numbers[row]
+    numbers = offers.numbers[row]
     later = np.flatnonzero(point)
     if later.size:
-        found[later] = point_numbers(stream, offers.where.at(row[later]), point[later])
-    return found
+        numbers[later] = point_numbers(stream, offers.where.at(row[later]), point[later])
+    return numbers
 
 
 BITS = 24
@@ -175,11 +175,11 @@ class Lattice:
         k = np.add.outer(np.arange(2 * NEAR), low)
         reached = weight / self.clock(np.minimum(k, self.size - 1)) >= threshold
         reached |= k >= self.size
-        found = low + reached.argmax(0)
+        smallest = low + reached.argmax(0)
         missed = ~reached[-1] | (reached[0] & (low > 0))
         if missed.any():
-            found[missed] = self._bisect(weight[missed], threshold[missed])
-        return found
+            smallest[missed] = self._bisect(weight[missed], threshold[missed])
+        return smallest
 
     def _bisect(self, weight: Singles, threshold: Singles) -> Numbers:
         low = np.zeros(weight.shape, np.int64)
@@ -224,9 +224,9 @@ class Lattice:
         chosen, survival, clock = numbers_of(offers, row, point, stream).T
         token, weight, total = _fallen(offers, row, point, chosen, weights)
         broken = total > offers.bound
-        kept = _distinct(row, token, weights.shape[1])
-        row, token, weight = row[kept], token[kept], weight[kept]
-        survival, clock = survival[kept], clock[kept]
+        distinct = _distinct(row, token, weights.shape[1])
+        row, token, weight = row[distinct], token[distinct], weight[distinct]
+        survival, clock = survival[distinct], clock[distinct]
 
         threshold, raised = offers.threshold[row], offers.raised[row]
         first = self.first(weight, threshold, strict=(token > mask_id) & ~raised)
@@ -273,9 +273,9 @@ def _fallen(
     token = torch.searchsorted(cumulative, upload(level, weights.device), right=True)
     weight = weights.gather(1, token.clamp(max=weights.shape[1] - 1))
     columns = [token, weight, cumulative[:, -1:]]  # all in float64
-    told = torch.cat(columns, 1).cpu().numpy()  # waits
-    tokens, heavy = told[row, point], told[row, point + level.shape[1]]
-    return tokens.astype(np.int64), heavy.astype(np.float32), told[:, -1]
+    on_host = torch.cat(columns, 1).cpu().numpy()  # waits
+    tokens, heavy = on_host[row, point], on_host[row, point + level.shape[1]]
+    return tokens.astype(np.int64), heavy.astype(np.float32), on_host[:, -1]
 
 
 def _distinct(row: Numbers, token: Numbers, classes: int) -> Numbers:
@@ -287,9 +287,9 @@ def _distinct(row: Numbers, token: Numbers, classes: int) -> Numbers:
     return fell[firsts]
 
 
-def _best(rows: int, row: Numbers, token: Numbers, score: Singles, nobody: int) -> Numbers:
+def _best(rows: int, row: Numbers, token: Numbers, score: Singles, mask_id: int) -> Numbers:
     """Per row the token of the highest score, the lowest index on ties."""
-    winner = np.full(rows, nobody, np.int64)
+    winner = np.full(rows, mask_id, np.int64)
     order = np.lexsort((-token, score, row))  # the last entry of a row is its winner
     winner[row[order]] = token[order]
     return winner
@@ -345,8 +345,8 @@ def first_order(probs: NDArray[Any], t: float, s: float, bits: int = BITS) -> Fl
     return np.where(q > 0, q / t * factor, 0.0)
 
 
-def told(tokens: Numbers, broken: int) -> Numbers:
-    """What `settle` drew, with a word about the draws that broke a bound."""
+def with_warning(tokens: Numbers, broken: int) -> Numbers:
+    """What `settle` drew; warns about draws that broke a bound."""
     if broken:
         warnings.warn(
             f"{broken} draws broke a bound of the fast float32 law (probabilities that sum to "
@@ -366,7 +366,7 @@ class Weights(NamedTuple):
     mask: Floats
 
     def at(self, rows: Any) -> Weights:
-        """Some of them."""
+        """The weights of some draws."""
         return Weights(self.token[rows], self.mask[rows])
 
     @classmethod
@@ -376,7 +376,7 @@ class Weights(NamedTuple):
 
 
 class Addressed(Protocol):
-    """Draws at addresses."""
+    """Categorical draws whose random numbers have addresses."""
 
     def opened(self, where: Address, weights: Weights) -> Truths:
         """Where a token may come out; elsewhere the mask stays, whatever the network says."""
@@ -422,11 +422,11 @@ class ExactDraw:
         total = law.exp().sum(-1, dtype=torch.float64).clamp_(max=1.0)
         coin, u = (self._stream.uniform(*where, number) for number in (1, 2))
         token, mask, coin, u = upload(np.stack([*weights, coin, u]), law.device)
-        rest = token * total + mask
-        accept = total * (token + mask) / torch.where(rest > 0, rest, 1.0)
+        total_mass = token * total + mask
+        accept = total * (token + mask) / torch.where(total_mass > 0, total_mass, 1.0)
         token = invert(law, u)
-        told = torch.where(coin < accept, token, mask_id).cpu().numpy()  # waits
-        return told, share(law, token)
+        tokens = torch.where(coin < accept, token, mask_id).cpu().numpy()  # waits
+        return tokens, share(law, token)
 
     def tokens(self, law: Tensor, where: Address) -> tuple[Tensor, Tensor]:
         """Tokens of a law that sums to one and the probability of each, still on the device."""
@@ -453,7 +453,7 @@ class LatticeDraw:
     ) -> tuple[Numbers, Tensor]:
         """Settle the open offers; a refused one leaves the mask."""
         offers = self._offers(where, weights)
-        return settled(self._lattice, offers, law, weights.token, mask_id, self._stream)
+        return settle_offers(self._lattice, offers, law, weights.token, mask_id, self._stream)
 
     def loses(self, where: Address, chance: Floats) -> Truths:
         """Two clocks of the lattice against each other.
@@ -470,7 +470,7 @@ class LatticeDraw:
         return self._lattice.offer(self._stream, where, token, mask)
 
 
-def settled(
+def settle_offers(
     lattice: Lattice,
     offers: Offers,
     law: Tensor,
@@ -478,7 +478,7 @@ def settled(
     mask_id: int,
     stream: Stream,
 ) -> tuple[Numbers, Tensor]:
-    """What comes of open offers, given log p [R, V], which is overwritten, and the weights a.
+    """The outcomes of open offers, given log p [R, V], which is overwritten, and the weights a.
 
     And p of each token: the law that the race is given, not the sharper one that it has.
     """
@@ -486,7 +486,7 @@ def settled(
         law[..., mask_id] = -torch.inf
     mass = upload(token_mass.astype(np.float32), law.device)
     scaled = law.float().exp_().mul_(mass[:, None])
-    token = told(*lattice.settle(offers, scaled, mask_id, stream))
+    token = with_warning(*lattice.settle(offers, scaled, mask_id, stream))
     return token, share(scaled, upload(token, law.device))
 
 

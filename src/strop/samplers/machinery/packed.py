@@ -61,7 +61,7 @@ class Rows(NamedTuple):
 
     slot: Numbers
     position: Numbers
-    there: tuple[Tensor, Tensor]
+    cells: tuple[Tensor, Tensor]
     """The same two on the device."""
 
 
@@ -265,15 +265,15 @@ class Packed:
             rows = Rows(slot, position, (at[0], at[1]))
             token = draw(logits, rows, self)
             if isinstance(token, Tensor):
-                self.ids[rows.there] = token
-                shown = token.cpu().numpy() if self.trace.watched else None  # waits
-                self.note(slot, position, shown)
+                self.ids[rows.cells] = token
+                tokens = token.cpu().numpy() if self.trace.watched else None  # waits
+                self.note(slot, position, tokens)
             else:
-                self.ids[rows.there] = self.upload(token)
+                self.ids[rows.cells] = self.upload(token)
                 out = token != self.denoiser.mask_id
                 self.note(slot[out], position[out], token[out])
             if self.chance is not None:  # after what it replaces was noted
-                self.trace.chance[rows.there], self.chance = self.chance.float(), None
+                self.trace.chance[rows.cells], self.chance = self.chance.float(), None
 
     def _best(self, logits: Tensor, rows: Rows, packed: Packed) -> Tensor:  # noqa: ARG002
         mask_id = self.denoiser.mask_id
@@ -294,8 +294,8 @@ class Packed:
 
     def address(self, slot: Numbers, position: Numbers) -> Address:
         """Where the random numbers of these positions lie in the current rounds."""
-        place = self.begin.place[slot, position]
-        return Address(self.output[slot], self.round[slot], place)
+        open_index = self.begin.place[slot, position]
+        return Address(self.output[slot], self.round[slot], open_index)
 
 
 def packed(law: Callable[[Packed, int], Law]) -> FastSampler:

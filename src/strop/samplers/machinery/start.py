@@ -5,7 +5,7 @@ position is revealed in round k with mass m_k. Before that round the hidden shar
 t_k = m_k + m_{k+1} + ..., after it s_k = t_k - m_k. The last mass belongs to the finish.
 
 The start is what stands in the sequences before anything is drawn: masks, or a prompt's canvas. The
-trace says when each token last changed, and tells whoever watches.
+trace says when each token last changed, and reports to a watcher.
 """
 
 from __future__ import annotations
@@ -116,8 +116,8 @@ class Replaced(NamedTuple):
 class Trace:
     """The sequences of a batch, by slot.
 
-    A round is told when the next one has something to tell, or at `end`: a sampler may reveal some
-    tokens and take back others at different moments of one round.
+    A round is reported when the next one has something to report, or at `end`: a sampler may reveal
+    some tokens and take back others at different moments of one round.
     """
 
     def __init__(self, begin: Start, device: torch.device, on_step: OnStep | None) -> None:
@@ -132,7 +132,7 @@ class Trace:
 
     @property
     def watched(self) -> bool:
-        """Whether anybody asks for the tokens."""
+        """Whether anything asks for the tokens."""
         return self._on_step is not None
 
     def forget(self, slots: Numbers) -> None:
@@ -141,9 +141,9 @@ class Trace:
         for slot in slots.tolist():
             self._replaced.pop(slot, None)
 
-    def begun(self, there: tuple[Numbers, ...], token: Numbers) -> None:
+    def begin(self, cells: tuple[Numbers, ...], token: Numbers) -> None:
         """What stands at slots and columns before the first round, where that is no mask."""
-        self._last[there] = token
+        self._last[cells] = token
 
     def note(
         self,
@@ -155,7 +155,7 @@ class Trace:
     ) -> None:
         """These tokens changed, one entry each; `round_` counts updates from 0.
 
-        Where nobody watches, the tokens need not be known.
+        Without a watcher, the tokens need not be known.
         """
         position = self._begin.place[slot, column]
         self._keep(output, slot, column, position)
@@ -163,26 +163,29 @@ class Trace:
         self.changed[slot, position] = round_ + 1
         if self._on_step is None or token is None:
             return
-        for one in np.unique(slot).tolist():
-            its = slot == one
-            number = int(round_[its][0]) + 1
-            if one in self._untold and self._untold[one][1] != number:
-                self._tell(one)
+        for changed_slot in np.unique(slot).tolist():
+            at_slot = slot == changed_slot
+            number = int(round_[at_slot][0]) + 1
+            if changed_slot in self._untold and self._untold[changed_slot][1] != number:
+                self._tell(changed_slot)
             _, _, positions, tokens = self._untold.setdefault(
-                one, (int(output[its][0]), number, [], [])
+                changed_slot, (int(output[at_slot][0]), number, [], [])
             )
-            positions.append(position[its])
-            tokens.append(token[its])
+            positions.append(position[at_slot])
+            tokens.append(token[at_slot])
 
-    def _keep(self, output: Numbers, slot: Numbers, column: Numbers, place: Numbers) -> None:
-        """Of the outputs that are traced, the values that are about to be replaced."""
-        kept = (output < TRACED) & (self._last[slot, column] != UNSEEN)
-        for one in np.unique(slot[kept]).tolist():
-            its = kept & (slot == one)
-            at = upload_rows(self.chance.device, slot[its], column[its])
-            told = self.changed[one, place[its]], self._last[one, column[its]]
-            found = Replaced(place[its], *told, self.chance[at])
-            self._replaced.setdefault(one, []).append(found)
+    def _keep(self, output: Numbers, slot: Numbers, column: Numbers, position: Numbers) -> None:
+        """Keep the values that are about to be replaced, of the outputs that are traced."""
+        traced = (output < TRACED) & (self._last[slot, column] != UNSEEN)
+        for changed_slot in np.unique(slot[traced]).tolist():
+            at_slot = traced & (slot == changed_slot)
+            at = upload_rows(self.chance.device, slot[at_slot], column[at_slot])
+            before = (
+                self.changed[changed_slot, position[at_slot]],
+                self._last[changed_slot, column[at_slot]],
+            )
+            replaced = Replaced(position[at_slot], *before, self.chance[at])
+            self._replaced.setdefault(changed_slot, []).append(replaced)
 
     def kept(
         self, slots: Numbers, rows: Numbers, chance: NDArray[np.float64], mask: int | None
@@ -196,17 +199,17 @@ class Trace:
     def earlier(self, slot: int, mask: int | None) -> NDArray[np.void]:
         """What stood in a sequence before, by round and place."""
         parts = self._replaced.pop(slot, [])
-        found = np.zeros(sum(len(part.place) for part in parts), EARLIER)
+        entries = np.zeros(sum(len(part.place) for part in parts), EARLIER)
         if not parts:
-            return found
+            return entries
         for name in ("place", "round", "token"):
-            found[name] = np.concatenate([getattr(part, name) for part in parts])
+            entries[name] = np.concatenate([getattr(part, name) for part in parts])
         chance = torch.cat([part.chance for part in parts]).cpu().numpy()  # waits
-        found["chance"] = _rounded(np.where(found["token"] == mask, np.nan, chance))
-        return found[np.lexsort((found["place"], found["round"]))]
+        entries["chance"] = _rounded(np.where(entries["token"] == mask, np.nan, chance))
+        return entries[np.lexsort((entries["place"], entries["round"]))]
 
     def end(self) -> None:
-        """Nothing more happens to the sequences that are told of."""
+        """Report the last round of every sequence."""
         for slot in list(self._untold):
             self._tell(slot)
 
@@ -225,8 +228,8 @@ class Trace:
 def _rounded(chance: NDArray[np.floating]) -> NDArray[np.float32]:
     drop = np.uint32(23 - MANTISSA)
     bits = chance.astype(np.float32).view(np.uint32) + (np.uint32(1) << (drop - np.uint32(1)))
-    found = (bits >> drop << drop).view(np.float32)
-    return np.where(np.isnan(chance), np.float32(np.nan), found)
+    rounded = (bits >> drop << drop).view(np.float32)
+    return np.where(np.isnan(chance), np.float32(np.nan), rounded)
 
 
 OPEN = -1
@@ -252,12 +255,12 @@ class Start:
 
     @property
     def held(self) -> bool:
-        """Whether anything is given."""
+        """Whether any token is given."""
         return self.canvases is not None
 
     @property
     def width(self) -> int:
-        """The longest response."""
+        """The length of the longest response."""
         return self.open.shape[1] if self.canvases is None else self.canvases.length
 
     def enter(self, slots: Numbers, outputs: Sequence[int] | Numbers) -> None:
@@ -268,10 +271,10 @@ class Start:
         distinct, which = np.unique(numbers, return_inverse=True)
         rows = [self.canvases.prompt_of(number).given for number in distinct.tolist()]
         starts = self.given.shape[1] - np.array([len(row) for row in rows], np.int64)
-        given = np.zeros((len(rows), self.given.shape[1]), np.int64)
+        tokens = np.zeros((len(rows), self.given.shape[1]), np.int64)
         for i, row in enumerate(rows):  # before its start any token: the network does not see it
-            given[i, starts[i] :] = [OPEN if token is None else token for token in row]
-        self.starts[slots], self.given[slots] = starts[which], given[which]
+            tokens[i, starts[i] :] = [OPEN if token is None else token for token in row]
+        self.starts[slots], self.given[slots] = starts[which], tokens[which]
         self.open[slots] = self.given[slots] == OPEN
         # What is given has no place; zero is as good as any number there.
         self.place[slots] = np.maximum(self.open[slots].cumsum(1) - 1, 0)
@@ -327,15 +330,15 @@ class Start:
         ids = rows[opened].reshape(len(rows), -1)  # a batch has as many open in every sequence
         left = np.zeros(len(rows), int) if mask is None else (ids == mask).sum(1)
         columns = numbers, ids, nfe, seconds, left, trace.changed[slots, : ids.shape[1]]
-        done = map(Output, *(one if one.ndim > 1 else one.tolist() for one in columns))
+        done = map(Output, *(column if column.ndim > 1 else column.tolist() for column in columns))
         chances = trace.kept(slots, rows, chance, mask)[opened].reshape(ids.shape)
-        known = np.asarray(~np.isnan(chances).all(1))
+        has_chances = np.asarray(~np.isnan(chances).all(1))
         for i, output in enumerate(done):
-            output.chance = chances[i] if known[i] else None
+            output.chance = chances[i] if has_chances[i] else None
             if output.index < TRACED:
                 output.earlier = trace.earlier(int(slots[i]), mask)
             if counts:
-                output.counts = {name: int(found[i]) for name, found in counts.items()}
+                output.counts = {name: int(values[i]) for name, values in counts.items()}
             yield output
 
 
@@ -347,7 +350,7 @@ class BatchRun:
     spec: SamplerSpec
     grid: RevealGrid
     outputs: Numbers
-    """Their indices."""
+    """The indices of the outputs."""
     length: int
     on_step: OnStep | None = None
     canvases: Canvases | None = None
@@ -363,7 +366,7 @@ class BatchRun:
 
     @property
     def batch(self) -> int:
-        """How many there are."""
+        """The number of outputs under way."""
         return len(self.outputs)
 
     def start(self) -> Tensor:
@@ -419,9 +422,9 @@ def by_shape(
 
 def _longest(canvases: Canvases) -> dict[int, int]:
     """For every number of positions, that of the batch it goes into."""
-    found: dict[int, int] = {}
+    width_of: dict[int, int] = {}
     width = 0
-    for positions in sorted({len(one.given) for one in canvases.prompts}, reverse=True):
+    for positions in sorted({len(canvas.given) for canvas in canvases.prompts}, reverse=True):
         width = width if width and positions >= FULLEST * width else positions
-        found[positions] = width
-    return found
+        width_of[positions] = width
+    return width_of

@@ -1,9 +1,8 @@
 """The checks of `strop theory verify`: one module per group of statements, each with its `CHECKS`.
 
-What a check is: a name, a source of cases, and a judgment of one case.
-
-A case is a JSON document, so a failing one can be written to a file and checked again. Where the
-case is a problem (P, grid, lam, denoiser), `strop theory account` reads the same file.
+A check has a name, a source of cases, and a judgment of one case. A case is a JSON document, so a
+failing one can be written to a file and checked again. Where the case is a problem (P, grid, lam,
+denoiser), `strop theory account` reads the same file.
 """
 
 from __future__ import annotations

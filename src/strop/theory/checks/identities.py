@@ -43,8 +43,8 @@ Polys = NDArray[np.int64]
 
 def chance(size: int, among: int) -> list[int]:
     """a^size (1 - a)^(among - size) as an integer polynomial."""
-    rest = among - size
-    return [0] * size + [(-1) ** j * comb(rest, j) for j in range(rest + 1)]
+    others = among - size
+    return [0] * size + [(-1) ** j * comb(others, j) for j in range(others + 1)]
 
 
 def profile_coefficients(length: int) -> Polys:
@@ -77,7 +77,7 @@ def dependence_coefficients(length: int) -> Polys:
 
 
 def slopes(polys: Polys) -> Polys:
-    """The derivatives."""
+    """The derivatives of some profiles."""
     return polys[:, 1:] * np.arange(1, polys.shape[1])
 
 
@@ -86,9 +86,9 @@ def area(case: Case) -> Iterator[Assertion]:
     L = case["length"]
     coefficients, sizes = area_coefficients(L), subset_sizes(L)
     for size in range(L + 1):
-        wanted = {L: 1, 0: -1}.get(size, 0)
+        expected = {L: 1, 0: -1}.get(size, 0)
         sets = np.flatnonzero(sizes == size)
-        exact = all(coefficients[A] == wanted for A in sets)
+        exact = all(coefficients[A] == expected for A in sets)
         yield holds(f"area: {len(sets)} sets of size {size}", exact)
 
 
@@ -263,7 +263,7 @@ def simulate(problem: LawProblem, draws: int, rng: np.random.Generator) -> NDArr
     visible = np.zeros(draws, dtype=np.int64)
     for k, rho in enumerate(sampler.hazards(problem.grid)):
         table = tables[k if len(tables) > 1 else 0]
-        gain, shown = np.zeros_like(index), np.zeros_like(visible)
+        gain, revealed = np.zeros_like(index), np.zeros_like(visible)
         for i, values in enumerate(shape):
             (rows,) = np.nonzero((visible >> i & 1 == 0) & (rng.random(draws) < rho))
             # Hidden coordinates are at 0 in `index`; the table does not depend on them.
@@ -273,9 +273,9 @@ def simulate(problem: LawProblem, draws: int, rng: np.random.Generator) -> NDArr
             level = rng.random(rows.size)[:, None] * cumulative[:, -1:]
             drawn = np.minimum((cumulative <= level).sum(axis=1), values - 1)
             gain[rows] += strides[i] * drawn
-            shown[rows] |= 1 << i
+            revealed[rows] |= 1 << i
         index += gain
-        visible |= shown
+        visible |= revealed
     return index
 
 

@@ -252,11 +252,11 @@ def path_laws(case: Case) -> Iterator[Assertion]:
     alone = accounting.account_paths(problem.target, problem.denoiser.tempered(1.0), order)
     yield equal("one coordinate per round: B = 0", alone.B, 0.0)
     grid = accounting.account_paths(problem.target, tables, problem.paths())
-    whole = account(problem)
+    terms = account(problem)
     yield equal(
         "a grid's paths give the grid's terms",
         np.array([grid.J, grid.B, grid.C, grid.R]),
-        np.array([whole.J_N, whole.B_N, whole.C_N, whole.R_N]),
+        np.array([terms.J_N, terms.B_N, terms.C_N, terms.R_N]),
     )
 
 
