@@ -23,7 +23,8 @@ from torch import Tensor
 from strop.checkpoints.config import DiTShape, parameter_count
 from strop.denoisers.base import NEG_INFINITY
 from strop.denoisers.dit import DiT
-from strop.training.model import Diffusion, Noise, any_order_noise
+from strop.training.model import Diffusion
+from strop.training.objective import Noise, any_order_noise
 from strop.training.optimizers import averaged
 
 

@@ -19,7 +19,8 @@ import numpy as np
 import torch
 
 from strop.errors import UserError
-from strop.training.model import Diffusion, any_order_noise, attend_plainly, build, compile_blocks
+from strop.training.model import Diffusion, attend_plainly, build, compile_blocks
+from strop.training.objective import any_order_noise
 from strop.training.optimizers import averaged, network_dtype, optimizers_of
 from strop.training.spec import TrainSpec, read_spec
 

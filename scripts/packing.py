@@ -24,7 +24,8 @@ from strop.disk import disk
 from strop.errors import CheckFailed
 from strop.training.data import HeldOutLoss, held_out_losses, summary
 from strop.training.documents import ShardRows, Shards
-from strop.training.model import BothWays, Causal, Diffusion, Noise, Trainable, save_network
+from strop.training.model import BothWays, Causal, Diffusion, Trainable, save_network
+from strop.training.objective import Noise
 
 TOLERANCE = 5e-4
 """Nats per token that float16 storage may change: three digits stay."""

@@ -390,7 +390,7 @@ FAULTS = (
     ),
     Fault(
         "a page waits for numbers before it shows outputs",
-        "page/live/viewer.py",
+        "page/live/server.py",
         "self._rendered(numbers, looks, measured=False)",
         "self._rendered(numbers, looks, measured=True)",
         (

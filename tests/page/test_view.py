@@ -40,8 +40,7 @@ from strop.training.curve import METRICS
 pytest.importorskip("starlette")
 
 from strop.page.live.guarded import NAMES
-from strop.page.live.server import Server
-from strop.page.live.viewer import Viewer
+from strop.page.live.server import Server, Viewer
 
 TOKEN, PORT = "the-token", 8111
 HOST = f"127.0.0.1:{PORT}"
@@ -380,7 +379,7 @@ def test_outputs_are_there_before_the_numbers_and_nothing_is_read_for_them(
     client = Client(Server(viewer, TOKEN, PORT))
     numbers = threading.Event()
     monkeypatch.setattr(
-        "strop.page.live.viewer.read_run", lambda run: numbers.wait(60) and read_run(run)
+        "strop.page.live.server.read_run", lambda run: numbers.wait(60) and read_run(run)
     )
     monkeypatch.setattr("strop.page.live.server.SOON", 0.01)
     read = rows_read(monkeypatch)

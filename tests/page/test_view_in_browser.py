@@ -21,9 +21,9 @@ from strop.store.tables import ROWS, output_table, write_stream
 
 pytest.importorskip("starlette")
 
-from strop.page.live import viewer
+from strop.page.live import server
 from strop.page.live.ratings import Ratings
-from strop.page.live.viewer import MANY
+from strop.page.live.server import MANY
 
 pytestmark = pytest.mark.browser
 
@@ -112,7 +112,7 @@ def test_a_large_page_shows_outputs_first_and_is_gone_through_by_keys(
     add(run, 0, n)
     cell = run.cells()[0]
     cell.merge()
-    monkeypatch.setattr(viewer, "read_run", lambda run: numbers.wait(120) and read_run(run))
+    monkeypatch.setattr(server, "read_run", lambda run: numbers.wait(120) and read_run(run))
     try:
         with served([run.path]) as address:
             page = opened(browser, address)

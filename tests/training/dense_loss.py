@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from strop.denoisers.base import Denoiser, all_log_probs
-from strop.training.model import Noise, public_noise
+from strop.training.objective import Noise, public_noise
 
 
 def loss_per_token(

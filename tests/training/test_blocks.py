@@ -17,9 +17,9 @@ from strop.denoisers.dit import DiT
 from strop.errors import UserError
 from strop.training.data import held_out_losses
 from strop.training.documents import Shards
-from strop.training.model import (
+from strop.training.model import Diffusion
+from strop.training.objective import (
     NOISES,
-    Diffusion,
     Noise,
     any_order_noise,
     block_noise,

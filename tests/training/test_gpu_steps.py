@@ -14,15 +14,8 @@ from strop.denoisers.device import upload
 from strop.denoisers.dit import DiT
 from strop.instruments.gpu import exact
 from strop.instruments.pretend import pretended
-from strop.training.model import (
-    BothWays,
-    Diffusion,
-    Noise,
-    Trainable,
-    llada_noise,
-    placed,
-    public_noise,
-)
+from strop.training.model import BothWays, Diffusion, Trainable
+from strop.training.objective import Noise, llada_noise, placed, public_noise
 
 CUDA = torch.device("cuda:0")
 B, L, V = 4, 12, 23

@@ -14,9 +14,9 @@ from strop.denoisers.dit import DiT
 from strop.denoisers.network import MDLM
 from strop.denoisers.tabular import TabularDenoiser
 from strop.spec import CheckpointSpec
-from strop.training.model import (
+from strop.training.model import Diffusion
+from strop.training.objective import (
     NOISES,
-    Diffusion,
     Noise,
     any_order_noise,
     causal_surprise,

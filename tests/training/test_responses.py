@@ -19,7 +19,8 @@ from strop.tasks.sums import problems
 from strop.training.data import Batches
 from strop.training.documents import Shards
 from strop.training.loop import train
-from strop.training.model import build, llada_noise, placed
+from strop.training.model import build
+from strop.training.objective import llada_noise, placed
 from strop.training.spec import DataSpec, config_names, read_spec
 from sums_words import tokenizer
 from training.dense_loss import loss_per_token

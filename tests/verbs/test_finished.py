@@ -20,7 +20,7 @@ from strop.checkpoints import hub
 from strop.groupeval.judges import JUDGES
 from strop.measure.metric import METRICS, Metric
 from strop.store import cell
-from strop.store.cell import FileMemory, contents, files_at
+from strop.store.remembered import FileMemory, contents, files_at
 from strop.tasks import TASKS
 from strop.verbs import entrants, tune
 from strop.verbs.entrants import fingerprints
@@ -243,7 +243,7 @@ def test_the_latest_entries_are_kept(copy: Path, monkeypatch: pytest.MonkeyPatch
 
 
 def test_a_damaged_memory_is_no_memory(copy: Path, tmp_path: Path) -> None:
-    from strop.measure.score import Late, known_evaluator
+    from strop.measure.known import Late, known_evaluator
 
     known_evaluator(str(copy))
     assert isinstance(known_evaluator(str(copy)), Late)

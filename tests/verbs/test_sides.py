@@ -231,7 +231,9 @@ def test_who_writes_one_token_after_the_other(tmp_path: Path) -> None:
 def test_whether_outputs_are_embedded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     wanted = {}
     for there in (True, False):
-        monkeypatch.setattr("strop.measure.evaluator.embedder_available", lambda there=there: there)
+        monkeypatch.setattr(
+            "strop.measure.embeddings.embedder_available", lambda there=there: there
+        )
         for word in ("on", "off", "auto"):
             wanted[word, there] = wants_vendi(side(tmp_path, {}, vendi=word)._ask)
     assert wanted == {
@@ -249,7 +251,7 @@ def test_what_is_embedded_is_the_text_of_the_tokens(
         calls.append((texts, device))
         return np.ones((len(texts), 2))
 
-    monkeypatch.setattr("strop.measure.evaluator.embed", embed)
+    monkeypatch.setattr("strop.measure.embeddings.embed", embed)
     one = side(tmp_path, {}, vendi="on", device="cpu")
     monkeypatch.setattr(Ask, "evaluator", SimpleNamespace(decode=lambda row: str(row)))
     columns = {

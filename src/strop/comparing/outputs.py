@@ -382,7 +382,7 @@ class SideOutputs:
 
     def _embed(self, rows: Sequence[Sequence[int]]) -> NDArray:
         """Of the tokens that count, and of nothing behind them."""
-        from strop.measure.evaluator import embed
+        from strop.measure.embeddings import embed
 
         decode = self._ask.evaluator.decode
         return embed([decode(row) for row in rows], device=self._ask["device"])
@@ -427,7 +427,7 @@ def pool_cell(source: str) -> Cell:
 
 def wants_vendi(ask: Ask) -> bool:
     """Whether outputs are embedded."""
-    from strop.measure.evaluator import embedder_available
+    from strop.measure.embeddings import embedder_available
 
     return ask["vendi"] == "on" or (ask["vendi"] == "auto" and embedder_available())
 

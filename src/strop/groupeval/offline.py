@@ -180,7 +180,7 @@ def _entropy_share(clusters: Sequence[Sequence[int]], n: int) -> float:
 
 NAME, SECOND = VERSIONS = ("offline-v1", "offline-v2")
 FEATURES = ("auto", "minilm", "ngrams")
-EMBEDDINGS = "strop.measure.evaluator"
+EMBEDDINGS = "strop.measure.embeddings"
 """By name: metrics lie beside this package, and only these features need what they need."""
 GRAM = 4
 """Characters per n-gram."""

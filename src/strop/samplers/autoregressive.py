@@ -25,9 +25,9 @@ from torch import Tensor
 from strop.denoisers.base import CausalModel, refuse_infinite
 from strop.denoisers.device import Numbers, upload
 from strop.samplers.machinery.categorical import Confirm, log_share, shaped
-from strop.samplers.machinery.committing import LockstepRun, lockstep
 from strop.samplers.machinery.dense import DenseRun
 from strop.samplers.machinery.lattice import Weights, addressed
+from strop.samplers.machinery.lockstep import LockstepRun, lockstep
 
 Choose = Callable[[Tensor, int], tuple[Numbers, Tensor]]
 """(log-probabilities [B, V + 1] with nothing in the last column, position) -> tokens [B], and how

@@ -26,9 +26,10 @@ from strop.errors import UserError
 from strop.samplers.machinery.block_loop import reader_of
 from strop.samplers.machinery.blocks import BlockState, Decoder, Watch, decode
 from strop.samplers.machinery.categorical import clean_log_probs, race
-from strop.samplers.machinery.committing import Coins, LockstepRun, Quota, lockstep
+from strop.samplers.machinery.committing import Coins, Quota
 from strop.samplers.machinery.dense import DenseRun
 from strop.samplers.machinery.drawing import AddressedDraws, Confidence
+from strop.samplers.machinery.lockstep import LockstepRun, lockstep
 from strop.spec.generator import SamplerSpec
 
 TAIL = 256

@@ -30,9 +30,9 @@ from strop.samplers import public_blocks
 from strop.samplers.decoders import mask_of, trace_rounds
 from strop.samplers.machinery.block_loop import BlockRules, fill_blocks
 from strop.samplers.machinery.blocks import BlockState
-from strop.samplers.machinery.committing import LockstepRun, lockstep
 from strop.samplers.machinery.dense import DenseRun
 from strop.samplers.machinery.drawing import AddressedDraws
+from strop.samplers.machinery.lockstep import LockstepRun, lockstep
 from strop.samplers.public_blocks import PublicText, beyond_positions
 from strop.spec.generator import SamplerSpec
 

@@ -33,15 +33,14 @@ from strop.samplers.machinery.committing import (
     Commit,
     EntropyBound,
     Factor,
-    LockstepRun,
     NetworkReader,
     Quota,
     Schedule,
     Threshold,
-    lockstep,
 )
 from strop.samplers.machinery.dense import DenseRun
 from strop.samplers.machinery.drawing import AddressedDraws, Confidence
+from strop.samplers.machinery.lockstep import LockstepRun, lockstep
 from strop.samplers.public_decoders import ALGORITHMS, PublicRun
 from strop.samplers.public_decoders import dream as public_dream
 from strop.samplers.public_decoders import fast_dllm_dream as public_fast_dllm_dream

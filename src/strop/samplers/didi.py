@@ -41,9 +41,9 @@ from strop.samplers.machinery.categorical import (
     log_share,
     race,
 )
-from strop.samplers.machinery.committing import LockstepRun, lockstep
 from strop.samplers.machinery.dense import DenseRun
 from strop.samplers.machinery.lattice import Address, Weights, addressed
+from strop.samplers.machinery.lockstep import LockstepRun, lockstep
 from strop.samplers.machinery.start import alpha_of
 from strop.spec.generator import SamplerSpec
 

@@ -29,9 +29,9 @@ from strop.errors import UserError
 from strop.records.record import Precision
 from strop.rng import Stream
 from strop.samplers.machinery.categorical import log_share
-from strop.samplers.machinery.committing import LockstepRun, lockstep
 from strop.samplers.machinery.dense import DenseRun
 from strop.samplers.machinery.lattice import Address, ExactDraw, Weights, addressed
+from strop.samplers.machinery.lockstep import LockstepRun, lockstep
 from strop.spec.generator import SamplerSpec
 from strop.spec.value import Cooling
 

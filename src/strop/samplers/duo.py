@@ -29,8 +29,8 @@ from torch import Tensor
 
 from strop.denoisers.device import Numbers, brought
 from strop.samplers.machinery.categorical import any_log_probs, invert, log_share
-from strop.samplers.machinery.committing import LockstepRun, lockstep
 from strop.samplers.machinery.dense import DenseRun
+from strop.samplers.machinery.lockstep import LockstepRun, lockstep
 from strop.samplers.machinery.start import alpha_of, neighbouring
 
 START, NOMINATE, ACCEPT, ORIGIN, TOKEN = range(5)

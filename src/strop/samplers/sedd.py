@@ -27,10 +27,10 @@ from strop.denoisers.device import Numbers, upload
 from strop.denoisers.sedd import log_score, log_score_shift
 from strop.samplers.analytic import analytic_weights
 from strop.samplers.machinery.categorical import clean_log_probs, log_share
-from strop.samplers.machinery.committing import LockstepRun, lockstep
 from strop.samplers.machinery.dense import DenseRun
 from strop.samplers.machinery.lattice import Weights as Odds
 from strop.samplers.machinery.lattice import addressed
+from strop.samplers.machinery.lockstep import LockstepRun, lockstep
 from strop.samplers.machinery.start import NOISE_EPSILON, neighbouring, sigma_of
 
 Weights = Callable[[DenseRun, Tensor, int], Tensor]

@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 
 from strop.disk import write
 from strop.errors import UserError
-from strop.store.cell import cache_folder
+from strop.store.remembered import cache_folder
 
 if TYPE_CHECKING:
     from strop.spec.generator import CheckpointSpec

@@ -22,11 +22,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from strop.registry import loader
-from strop.store.folder import FORMAT
 
 if TYPE_CHECKING:
     from strop.store.cell import Cell
-    from strop.store.folder import KINDS, Folder, Mark, read_mark
+    from strop.store.folder import FORMAT, KINDS, Folder, Mark, read_mark
     from strop.store.run import Run, StudyFolder, study_result
     from strop.store.tables import ScoreTable
 

@@ -59,7 +59,7 @@ from strop.training.documents import (
     write_index,
     write_manifest,
 )
-from strop.training.model import NOISES, Noise, block_noise, placed
+from strop.training.objective import NOISES, Noise, block_noise, placed
 from strop.training.spec import DataSpec, SourceSpec
 from strop.version import __version__
 

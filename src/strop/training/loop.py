@@ -30,7 +30,6 @@ from strop.rng import derive_seed
 from strop.training.data import Batches, HeldOutLoss, held_out_losses, prepare, summary
 from strop.training.documents import TOKENIZER, Shards
 from strop.training.model import (
-    Noise,
     Trainable,
     attend_plainly,
     begin_with,
@@ -39,6 +38,7 @@ from strop.training.model import (
     compile_blocks,
     save_network,
 )
+from strop.training.objective import Noise
 from strop.training.optimizers import (
     Parts,
     averaged,

@@ -264,8 +264,8 @@ def _check(ask: Ask) -> None:
 
 
 def _run(ask: Ask) -> Result:
+    from strop.measure.known import known_evaluator, known_model
     from strop.measure.perplexity import perplexity_metric
-    from strop.measure.score import known_evaluator, known_model
 
     counts = _counts(ask)
     home = ask.engine.at_home(ask["device"])

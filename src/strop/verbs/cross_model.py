@@ -213,7 +213,7 @@ def _check_panels(ask: Ask) -> None:
 
 
 def _overview(ask: Ask) -> Result:
-    from strop.measure.score import check_evaluator_name
+    from strop.measure.known import check_evaluator_name
 
     asks = _asks(ask)
     check_evaluator_name(ask["evaluator"])

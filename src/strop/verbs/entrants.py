@@ -20,7 +20,7 @@ from strop import assets
 from strop.engine.plan import all_parts
 from strop.errors import UserError
 from strop.registry import versions
-from strop.store.cell import contents
+from strop.store.remembered import contents
 from strop.verbs import parameters
 from strop.verbs.paper import declared
 from strop.verbs.points import load

@@ -26,7 +26,7 @@ from strop.groupeval.validation import (
     validate,
     verdicts_of,
 )
-from strop.measure import evaluator
+from strop.measure import embeddings
 from strop.measure.entropy import distinct, vendi_score
 from strop.table import Column, Table, flat
 from strop.verbs.groupeval_judge import JUDGE
@@ -61,7 +61,7 @@ class KnownVectors:
         self.vectors: dict[str, Any] = {}
         if file is not None and file.exists():
             with np.load(file, allow_pickle=False) as saved:
-                if str(saved["weights"]) == evaluator.embedding_spec().sha256:
+                if str(saved["weights"]) == embeddings.embedding_spec().sha256:
                     self.vectors = dict(zip(saved["texts"].tolist(), saved["vectors"], strict=True))
 
     def learn(self, texts: Sequence[str], ask: Ask) -> None:
@@ -71,19 +71,19 @@ class KnownVectors:
         with ask.bars.share("embedding texts", len(new)) as advance:
             for start in range(0, len(new), 256):
                 batch = new[start : start + 256]
-                self.vectors |= zip(batch, evaluator.embed(batch), strict=True)
+                self.vectors |= zip(batch, embeddings.embed(batch), strict=True)
                 advance(len(batch))
         if new and self.file is not None:
             self.file.parent.mkdir(parents=True, exist_ok=True)
             names, vectors = list(self.vectors), np.stack(list(self.vectors.values()))
-            weights = evaluator.embedding_spec().sha256
+            weights = embeddings.embedding_spec().sha256
             np.savez(self.file, texts=np.array(names), vectors=vectors, weights=weights)
 
     def __call__(self, texts: Sequence[str]) -> Any:
         """Vectors of texts; missing ones are embedded now."""
         missing = [text for text in texts if text not in self.vectors]
         if missing:
-            self.vectors |= zip(missing, evaluator.embed(missing), strict=True)
+            self.vectors |= zip(missing, embeddings.embed(missing), strict=True)
         return np.stack([self.vectors[text] for text in texts])
 
 
@@ -139,7 +139,7 @@ def _check(ask: Ask) -> None:
 
 def _embeddings(ask: Ask, groups: Sequence[RatedGroup]) -> KnownVectors | None:
     """Every text and context, where anything needs them."""
-    if ask["features"] == "ngrams" or not (ask["offline"] and evaluator.embedder_available()):
+    if ask["features"] == "ngrams" or not (ask["offline"] and embeddings.embedder_available()):
         return None
     embed = KnownVectors(Path(ask["out"]) / KEPT if ask["out"] else None)
     texts = [t for group in groups for t in (*group.texts, group.context or "")]

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from strop.errors import UserError, unknown_name
-from strop.measure.score import Late
+from strop.measure.known import Late
 from strop.records.record import SAMPLERS, default_sampler
 from strop.served.address import notes_on
 from strop.spec.generator import OperatingPoint, PromptSpec, SamplerSpec, swept
@@ -366,7 +366,7 @@ def scorers(ask: Ask, evaluators: Sequence[Evaluator] | None = None, **more: Any
 
 def _check_evaluators(ask: Ask) -> None:
     """Refuse names that no evaluator has."""
-    from strop.measure.score import check_evaluator_name
+    from strop.measure.known import check_evaluator_name
 
     named = ask.values.get("evaluator")
     for name in [named] if isinstance(named, str) else named or ():

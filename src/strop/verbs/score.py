@@ -25,7 +25,7 @@ NONE = "none"
 
 def _run(ask: Ask) -> Result:
     from strop.groupeval.inputs import holds_texts
-    from strop.measure.score import refuse_usual_evaluator
+    from strop.measure.known import refuse_usual_evaluator
 
     run = Path(ask["run"])
     named = ask["evaluator"]
@@ -61,7 +61,7 @@ def _run(ask: Ask) -> Result:
 
 def _measure(ask: Ask, run: Run, names: list[str]) -> Frame:
     from strop.measure.cells import Scorers, measure
-    from strop.measure.evaluator import embedder_available
+    from strop.measure.embeddings import embedder_available
     from strop.measure.guard import guard_of
 
     cells = run.cells()
@@ -89,7 +89,7 @@ def _measure(ask: Ask, run: Run, names: list[str]) -> Frame:
 
 def _loader(ask: Ask, name: str, device: str) -> Callable[[], Evaluator]:
     def load() -> Evaluator:
-        from strop.measure.score import Late, known_evaluator
+        from strop.measure.known import Late, known_evaluator
 
         evaluator = known_evaluator(name, device=device, dtype=ask["dtype"])
         if not isinstance(evaluator, Late):  # nothing may have to be scored

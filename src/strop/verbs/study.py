@@ -147,7 +147,7 @@ class Study(Verb):
         self.check(ask)
         unnamed = given.get("evaluator") is None and values.get("evaluator") == EVALUATOR
         if unnamed and self.needs_evaluator(ask):
-            from strop.measure.score import refuse_usual_evaluator
+            from strop.measure.known import refuse_usual_evaluator
 
             refuse_usual_evaluator(self.origins(ask))
         return ask

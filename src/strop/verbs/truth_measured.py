@@ -371,7 +371,7 @@ def perplexity(ask: Ask, source: str, texts: Sequence[str]) -> Interval:
     """Of texts behind the prompt, under a causal model that was trained on the language."""
     from strop.language.reading import PROMPT
     from strop.measure.cells import score_texts
-    from strop.measure.score import known_evaluator
+    from strop.measure.known import known_evaluator
 
     evaluator = known_evaluator(source, device=ask.engine.at_home(ask["device"]))
     scores: Any = score_texts([f"{PROMPT} {text}" for text in texts], evaluator, ["first-document"])

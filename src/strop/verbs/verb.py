@@ -513,7 +513,7 @@ class Ask:
     @cached_property
     def evaluator(self) -> Evaluator:
         """The language model that scores, loaded once and only if something is to be scored."""
-        from strop.measure.score import known_evaluator
+        from strop.measure.known import known_evaluator
 
         return known_evaluator(self["evaluator"], device=self.engine.at_home(self["device"]))
 

@@ -19,8 +19,7 @@ def _run(ask: Ask) -> Result:
     import uvicorn
 
     from strop.page.live.guarded import new_token
-    from strop.page.live.server import Listener, Server
-    from strop.page.live.viewer import Viewer
+    from strop.page.live.server import Listener, Server, Viewer
 
     listening = _listening(ask["port"])
     port, token = listening.getsockname()[1], new_token()
