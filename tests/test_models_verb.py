@@ -164,7 +164,7 @@ def test_rows_are_joined_as_the_training_code_does(tmp_path: Path, capsys) -> No
     for taken in (file, plain, tmp_path):
         kept = None if taken == tmp_path else taken.read_bytes()
         assert run([*again, str(taken)]) == 1
-        assert "something at this place already" in capsys.readouterr().err
+        assert "Something is already at this path" in capsys.readouterr().err
         assert kept is None or taken.read_bytes() == kept
     other = tmp_path / "other.jsonl"
     assert run([*again, str(other)]) == 0
@@ -174,7 +174,7 @@ def test_rows_are_joined_as_the_training_code_does(tmp_path: Path, capsys) -> No
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        ((), "say --texts FILE, or --dataset NAME"),
+        ((), "give --texts FILE, or --dataset NAME"),
         (("--length", "2", "--texts"), "both sides"),
         (("--length", "100", "--texts"), "do not fill one row"),
         (("--texts",), "holds no text"),

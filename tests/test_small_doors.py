@@ -48,7 +48,7 @@ def test_a_model_argument_twice_is_refused(
 ) -> None:
     pytest.importorskip("lm_eval")
     words = ("--model-args", "pretrained=embedded:tales,seed=1,seed=2", "-o", tmp_path / "x")
-    assert "'seed' is said twice" in told(capsys, "lm-eval", "--tasks", "gsm8k", *words)
+    assert "'seed' is given twice" in told(capsys, "lm-eval", "--tasks", "gsm8k", *words)
 
 
 def test_an_empty_objective_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -263,13 +263,13 @@ def test_wrong_input_is_refused_in_words(tmp_path: Path) -> None:
         chosen(published(SMALL)[0], [17])
     broken = tmp_path / "broken.yaml"
     broken.write_text("a: [")
-    with pytest.raises(UserError, match="no table of printed numbers"):
+    with pytest.raises(UserError, match="not a table of printed numbers"):
         published(str(broken))
-    with pytest.raises(UserError, match="no table of printed numbers"):
+    with pytest.raises(UserError, match="not a table of printed numbers"):
         published(str(tmp_path / "absent.yaml"))
     for content in ("", "- 1", "{id: broken, label: x, kind: table, rows: [[.nan]]}"):
         broken.write_text(content)
-        with pytest.raises(UserError, match="no table of printed numbers"):
+        with pytest.raises(UserError, match="not a table of printed numbers"):
             published(str(broken))
     content = yaml.safe_load((FOLDER / "tales-tiny.yaml").read_text())
     for rows in ([], content["rows"][:1] * 2):

@@ -219,7 +219,7 @@ def test_without_a_gain_or_without_a_guard_nothing_is_recommended() -> None:
     assert doubts(Interval(1.5), held) == ["too few outputs for an interval of the gain"]
     found = Gain(choice, level, level, good, True, held, 8, 4.0)
     text = spec_file("What was chosen.", [choice], [found]).decode()
-    assert "# Mind at M = 4: 1 is the lowest tried." in text, "the file has what the table has"
+    assert "# Note at M = 4: 1 is the lowest tried." in text, "the file has what the table has"
 
 
 def test_the_level_of_a_gain_is_that_which_is_asked_for(made: tuple[Made, Made]) -> None:

@@ -111,7 +111,7 @@ def test_differences_that_are_none_are_refused(
 ) -> None:
     code, told, _ = call("power", *words, "-o", tmp_path / "x")
     assert code != 0
-    wrong = "is a share" if "--margin" in words else "no difference that could be found"
+    wrong = "is a share" if "--margin" in words else "not a difference that could be found"
     assert wrong in told["error"]["what"]
 
 

@@ -1,7 +1,4 @@
-"""One comparison: two sides at one budget, in three layers, with the verdict.
-
-One comparison in one honest sentence.
-"""
+"""One comparison: two sides at one budget, in three layers, with the verdict and its sentence."""
 
 from __future__ import annotations
 
@@ -62,7 +59,7 @@ def _everywhere(
 ) -> Callable[[float], float]:
     """The chance that at a look the gap is inside the margin everywhere, by times the outputs.
 
-    What parabolas are off by is not told from noise, so it shrinks likewise; lines stay off.
+    The misfit of parabolas cannot be told from noise, so it shrinks too; that of lines does not.
     """
     from scipy.special import ndtri
 

@@ -11,13 +11,11 @@ makes no sense is more distinct than what does, so a better generator would look
 
 Against held-out texts the guard's own measure says whether a side has collapsed as published.
 
-The tokens of outputs that count, and what a comparison reads on them.
-
-Perplexity, entropy and copies are read on the same tokens: those that the span policy scores.
-Whatever else an output holds, behind the end of its first document, counts for none of them. And
-entropy grows with length, so all pools of a comparison are read on their first m scored tokens,
-where m is the most that nine tenths of every pool have. Outputs with fewer are left out, of all
-scores alike, and counted.
+`Scored` holds the tokens of outputs that count. Perplexity, entropy and copies are read on the same
+tokens: those that the span policy scores. Whatever else an output holds, behind the end of its
+first document, counts for none of them. And entropy grows with length, so all pools of a comparison
+are read on their first m scored tokens, where m is the most that nine tenths of every pool have.
+Outputs with fewer are left out, of all scores alike, and counted.
 """
 
 from __future__ import annotations

@@ -3,22 +3,21 @@
 The common range of entropies is what both frontiers reach in nearly every replicate; below the
 entropy guard nothing is compared. It depends on entropies alone, so it is fixed before a gap is
 read. At 24 entropies of it the gap has an interval of its own, and there is a band that holds at
-all of them together. In every replicate both frontiers are interpolated between their own points
-of that replicate, so that noise in entropy counts as well. A side that cannot be tuned is one
-point; it is compared with the other's frontier at its own entropy, replicate by replicate.
+all of them together. In every replicate both frontiers are interpolated between their own points of
+that replicate, so that noise in entropy counts as well. A side that cannot be tuned is one point;
+it is compared with the other's frontier at its own entropy, replicate by replicate.
 
 Straight lines between the points of a curve are off, and no resampling sees that. How far they may
 be off is estimated by leaving points out (`Curve.bend`), and a claim must hold with that added.
-Whether frontiers are the same is read off parabolas, where they have them (`smooth.py`).
+Whether frontiers are the same is read off parabolas, where they have them (`smoothed`).
 
-How sure a verdict must be, where several budgets are compared and a run is looked at again.
-
-Together all verdicts of a run may err with probability `ALPHA`. The first look spends `FIRST` of
-it, and every later look half of what is left: 4%, 0.5%, 0.25%, ... Looking again is taking a
-verdict on more outputs; asking again for the same is no new look. Within a look the budgets share
-alike. Generators may be called different for two reasons, their frontiers or their sharpness, and
-these share alike too. All of it is Bonferroni's bound, so nothing is assumed of how looks, budgets
-and reasons depend on each other.
+`Level` says how sure a verdict must be where several budgets are compared and a run is looked at
+again. Together all verdicts of a run may err with probability `ALPHA`. The first look spends
+`FIRST` of it, and every later look half of what is left: 4%, 0.5%, 0.25%, ... Looking again is
+taking a verdict on more outputs; asking again for the same is no new look. Within a look the
+budgets share alike. Generators may be called different for two reasons, their frontiers or their
+sharpness, and these have equal shares too. All of it is Bonferroni's bound, so nothing is assumed
+of how looks, budgets and reasons depend on each other.
 
 Frontiers that are not the same differ by the margin at some entropy, on one side. To be called the
 same, or better on the other side, that one interval must err, at one end. Then the part for
@@ -26,13 +25,12 @@ sharpness is not needed; of the part for frontiers one of its two ends may still
 the whole: a crossing where there is none, or a mean on the wrong side). So three quarters are left
 for one end of an interval at every entropy, whatever the number of entropies.
 
-A frontier as a parabola, for the question whether two frontiers are the same.
-
-Temperature moves the points of one generator along a smooth curve, so all of them say something
-about each place on it: a parabola through seven points is known about twice as well as the line
-between two of them. It is fitted by least squares in every replicate. How far the frontier may be
-off its parabola is what the points are off it beyond noise, and a claim must hold with that added.
-Where points surely lie off, or too few are there to see it, there is no parabola.
+Parabolas serve the question whether two frontiers are the same. Temperature moves the points of one
+generator along a smooth curve, so all of them inform each part of it: a parabola through seven
+points is known about twice as well as the line between two of them. It is fitted by least squares
+in every replicate. How far the frontier may be off its parabola is what the points are off it
+beyond noise, and a claim must hold with that added. Where points surely lie off it, or are too few
+to show it, there is no parabola.
 """
 
 from __future__ import annotations

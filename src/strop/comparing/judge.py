@@ -5,19 +5,6 @@ range, and both pools are judged in groups of eight. The offline judge counts; o
 groups later (`strop groupeval judge RUN/groupeval/... --base-url URL`), and the next call of the
 same comparison includes them. GED has no interval: a side is less diverse by it where it is more
 than a tenth below the other's and the ranges over weights are apart.
-
-Diversity across outputs at equal sharpness, which no score of single outputs can see.
-
-Two outputs are alike from 0 to 1. Whatever the measure, the number is the mean over pairs of
-different outputs: it does not depend on how many there are, and it can be resampled. A side is
-`less` diverse where its pairs are clearly more than `TENTH` more alike than the other's plus
-`PAIRS`, and `not less` where they clearly are not; else `undecided`.
-
-`copies` is the measure that needs no embeddings: two outputs are copies if the one with fewer
-n-grams shares at least half of them with the other. Distinct n-grams of a pool would not do: what
-makes no sense is more distinct than what does, so a better generator would look less diverse.
-
-Against held-out texts the guard's own measure says whether a side has collapsed as published.
 """
 
 from __future__ import annotations
@@ -42,7 +29,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Judged:
-    """What one judge says of both sides at one entropy."""
+    """The scores of one judge for both sides at one entropy."""
 
     diversity: Diversity | None
     """By GED, where both sides have one."""
@@ -58,7 +45,7 @@ def judged(
     tokens: int,
     entropy: float,
 ) -> list[Judged]:
-    """Every judge's word on both sides; none where they are one and the same cell."""
+    """Every judge's scores of both sides; none where both are the same cell."""
     from strop.groupeval.bootstrap import score
     from strop.verbs.points import judge_texts
 

@@ -1,7 +1,7 @@
-"""The sides of a comparison: what was named, and its outputs as the rules want them.
+"""The sides of a comparison: how each is named, and its outputs in the form that the rules need.
 
-A side is a checkpoint with a sampler, whose settings may be searched; or a pool that is there: a
-cell of a run (`RUN` or `RUN@CELL`), or texts of anybody's. A YAML file says the same:
+A side is a checkpoint with a sampler whose settings may be searched, or an existing pool: a cell of
+a run (`RUN` or `RUN@CELL`), or texts from any source. A YAML file can give the same:
 
     checkpoint: runs/mine          # or pool: RUN@CELL, or texts: FILE
     sampler: {name: remdm-cap, eta: 0.02, temperature: 0.9}
@@ -47,17 +47,17 @@ if TYPE_CHECKING:
 Kind = Literal["checkpoint", "pool", "texts"]
 KINDS: tuple[Kind, ...] = ("checkpoint", "pool", "texts")
 SPACE = ("temperature=0.7:1.1:0.05",)
-"""What is searched where nothing else is said."""
+"""What is searched by default."""
 CELL = "@"
 NEAR = {"calls": 0.05, "seconds": 0.1}
 """Shares within which costs count as equal."""
 FEWEST = 8
-"""Outputs of a side: fewer have no interval to speak of."""
+"""Outputs of a side at least: an interval from fewer means little."""
 
 
 @dataclass(frozen=True)
 class Named:
-    """A side as somebody named it."""
+    """A side as the user named it."""
 
     kind: Kind
     source: str
@@ -87,7 +87,7 @@ def named(argument: str, settings: Sequence[str], space: Sequence[str], flag: st
     side = Named(kind or _kind(source), source, sampler, axes or SPACE, where)
     if not side.tunable and (sampler or axes):
         raise UserError(
-            "A pool that is there has no sampler to set or to tune.",
+            "An existing pool has no sampler to set or tune.",
             where=f"`{flag}`",
             got=source,
             fix="name the checkpoint instead, or leave the settings out",
@@ -96,10 +96,10 @@ def named(argument: str, settings: Sequence[str], space: Sequence[str], flag: st
         names = [axis.name for axis in parse(axes)]
     if "steps" in (*sampler, *names):
         raise UserError(
-            "Steps are the budget, which both sides have alike.",
+            "Steps are the budget, which is the same for both sides.",
             where=where if "steps" in sampler else f"`{flag}_space`",
             got="steps",
-            fix="leave it out, and say `steps`",
+            fix="leave it out, and give `steps`",
         )
     return side
 
@@ -260,7 +260,7 @@ class Point:
 
 
 def seed_of(seed: int, temperature: float) -> int:
-    """Every temperature is drawn by numbers of its own.
+    """Every temperature has random numbers of its own.
 
     Both sides share them, so that equal settings are one cell; the search has others. A frontier
     whose points shared numbers would be wrong everywhere in the same direction.
@@ -314,7 +314,7 @@ class SideOutputs:
         return cell
 
     def fixed(self) -> Point:
-        """The only point of a pool that is there."""
+        """The only point of an existing pool."""
         if None not in self._points:
             self._points[None] = self._texts() if self.named.kind == "texts" else self._pool()
         return self._points[None]
@@ -435,7 +435,7 @@ def wants_vendi(ask: Ask) -> bool:
 # ------------------------------------------------------------------------------------------ looks
 
 SIDES = ("a", "b", "a_space", "b_space")
-"""Parameters that are said with the sides, in either order."""
+"""Parameters of the sides, in either order."""
 
 
 def look_number(ask: Ask, sides: Sequence[SideOutputs], budgets: Sequence[int]) -> int:
@@ -458,7 +458,7 @@ def look_number(ask: Ask, sides: Sequence[SideOutputs], budgets: Sequence[int]) 
 
 
 def kept_lists(path: Path) -> dict[str, list[int]]:
-    """What a comparison keeps in a file of its run: lists of whole numbers by key."""
+    """What a comparison stores in a file of its run: lists of whole numbers by key."""
     from strop.store.folder import damaged, parsed
 
     try:
@@ -497,7 +497,7 @@ COLUMN = {"calls": "nfe", "seconds": "seconds"}
 
 
 def same_length(ask: Ask, sides: Sequence[Named], models: Mapping[str, Model]) -> Ask:
-    """With the length that both sides have, where nothing else is said.
+    """With the length that both sides have, unless one is given.
 
     That is the shorter one of two checkpoints, and a pool's own if the checkpoint can write it.
     """

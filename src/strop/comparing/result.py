@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from strop.tuning.search import Tuned
 
 LETTERS = ("A", "B")
-"""What sides are called where nobody names them."""
+"""Names of the sides by default."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class SideAtBudget:
     frontier: tuple[Point, ...]
     search: Tuned | None = None
     base: SamplerSpec | None = None
-    """The sampler whose temperature traces the frontier; None of a pool that is there."""
+    """The sampler whose temperature traces the frontier; None for an existing pool."""
 
     @property
     def updates(self) -> int | None:
@@ -46,7 +46,7 @@ class SideAtBudget:
         return None if self.base is None else self.base.steps or None
 
     def side(self, tokens: int) -> Side:
-        """As the rules want it."""
+        """In the form that the rules need."""
         return Side(
             [point.sample(tokens) for point in self.frontier],
             self.published.sample(tokens),
@@ -211,7 +211,7 @@ def _answer(budgets: Mapping[int, Budget], called: Sequence[str]) -> list[str]:
 
 
 def _with_names(columns: Sequence[Column], called: Sequence[str]) -> tuple[Column, ...]:
-    """Columns that speak of A and B, with the sides' names."""
+    """Columns about A and B, with the names of the sides."""
     names: dict[str, str] = dict(zip(LETTERS, called, strict=True))
 
     def named(label: str) -> str:
@@ -278,7 +278,7 @@ def _differences(
     measured: Mapping[int, Sequence[Any]],
     called: Sequence[str],
 ) -> list[str]:
-    """What is not the same on both sides, in words."""
+    """What differs between the sides, in words."""
     notes = []
     a, b = called
     for number, pair in measured.items():
@@ -295,9 +295,9 @@ def _differences(
                 )
     pools = [letter for letter, side in zip(called, sides, strict=True) if not side.named.tunable]
     if len(pools) == 1:
-        notes.append(f"not equal: {pools[0]} is a pool that is there, and only the other is tuned")
+        notes.append(f"not equal: {pools[0]} is an existing pool, so only the other side is tuned")
     elif pools:
-        notes.append("both sides are pools that are there: neither is tuned")
+        notes.append("both sides are existing pools: neither is tuned")
     samples = {side.frontier[0].scored.n for pair in measured.values() for side in pair}
     if len(samples) > 1:
         notes.append(f"not equal: outputs per setting, {' and '.join(map(str, sorted(samples)))}")
@@ -309,7 +309,7 @@ def _differences(
 def _cost_difference(where: str, what: str, points: Mapping[str, Any], near: float) -> list[str]:
     costs = [getattr(point, what) for point in points.values()]
     if None in costs:
-        return [f"{where}: what outputs cost in {what} is not known of both sides"]
+        return [f"{where}: the cost of outputs in {what} is not known for both sides"]
     if abs(costs[0] - costs[1]) <= near * max(costs):
         return []
     words = "network calls" if what == "calls" else "seconds"
@@ -358,13 +358,13 @@ def _layer_rows(number: int, comparison: Comparison) -> list[dict[str, Any]]:
 
 def _name(side: SideOutputs) -> str:
     if not side.named.tunable:
-        return f"{side.named.source} (a pool that is there: it cannot be tuned)"
+        return f"{side.named.source} (an existing pool: it cannot be tuned)"
     fields = ", ".join(f"{k}={v}" for k, v in side.named.sampler.items())
     return f"{side.named.source} with " + (fields or "its family's own sampler")
 
 
 def _copy_notes(budgets: Mapping[int, Budget]) -> list[str]:
-    """What is not known of copies where there are none."""
+    """What can be said of copies where there are none."""
     states = [state for budget in budgets.values() for state in budget.comparison.diversity]
     if not any(state.measure == COPIES and 0 in (state.a, state.b) for state in states):
         return []
@@ -375,7 +375,7 @@ def _copy_notes(budgets: Mapping[int, Budget]) -> list[str]:
         for point in side.points()
     )
     return [
-        f"no two outputs of a side are copies: of {n} outputs at one temperature that says that "
+        f"no two outputs of a side are copies: {n} outputs at one temperature show that "
         f"one text is at most {unseen_copies(n):.1%} of what it writes (95%)"
     ]
 
@@ -426,7 +426,7 @@ def _search_notes(
 
 
 def _guard_warning(point: Point, tokens: int, guard: Guard) -> str:
-    """What fresh outputs of the tuned setting say of the guard, where they do not hold it."""
+    """A warning where fresh outputs of the tuned setting do not hold the guard."""
     side = _diversity_and_guard(point, tokens, guard)["guard"]
     if side in ("above", None):
         return ""

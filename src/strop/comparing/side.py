@@ -2,10 +2,9 @@
 
 Resamples are counts per output that depend on the number of outputs and the seed alone
 (`strop.stats.resample`). So all temperatures of a side are resampled by the same outputs, and so
-are both sides where they have equally many: pools of one seed stay paired. Pools that know nothing
-of each other lose degrees of freedom by it, which matters for few outputs (`of_one_setting`). Since
-nothing depends on which side is named first, swapping them negates every replicate of every
-difference exactly.
+are both sides where they have equally many: pools of one seed stay paired. Independent pools lose
+degrees of freedom by it, which matters for few outputs (`of_one_setting`). Since nothing depends on
+which side is named first, swapping them negates every replicate of every difference exactly.
 """
 
 from __future__ import annotations

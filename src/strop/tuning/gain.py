@@ -1,18 +1,6 @@
-"""What a choice is worth on outputs that it was not chosen on, and the file that deploys it.
+"""Which sampler to deploy: the choice, its gain on fresh outputs, and the decision in a sentence.
 
-A choice is a recommendation if something bounded its sharpness, its fresh outputs hold every limit,
-and its gain is shown: the whole interval is on the better side. Intervals of gains hold together
-for all rows of a table (`family_level`), because a reader looks at all of them.
-
-One sentence that decides: which sampler to use, with how many steps, and what that costs.
-
-The reference is the standard sampler with the most steps. `fewest-steps` takes the fewest steps
-whose perplexity on fresh outputs is surely within a share of the reference's; `best` takes, of the
-recommended settings, the one with the lowest perplexity in the table, and reports it on fresh
-outputs. Both look at recommended settings, and `fewest-steps` also at the standard sampler with
-fewer steps. Where nothing qualifies, the sentence says so and why.
-
-Which sampler to deploy: named rules over a frame, and the record of what was chosen.
+A named rule chooses from a frame:
 
     frozen       one setting for all budgets: the lowest perplexity (geometric mean over the
                  budgets) among the settings that pass the entropy guard at more than half of them
@@ -22,8 +10,18 @@ Which sampler to deploy: named rules over a frame, and the record of what was ch
 
 A cell passes if it is `above` the guard, by entropy and by diversity, or if there is none. A rule
 only sees the frame it is given. Choosing the best of many noisy numbers flatters the choice, so the
-gain is reported on fresh outputs (`strop.tuning.gain`), and the choice is written and hashed before
-that.
+choice is written and hashed, and its gain is then measured on fresh outputs.
+
+A choice is a recommendation if something bounded its sharpness, its fresh outputs hold every limit,
+and its gain is shown: the whole interval is on the better side. Intervals of gains hold together
+for all rows of a table (`family_level`), because a reader looks at all of them.
+
+The decision says which sampler to use, with how many steps, and what that costs. The reference is
+the standard sampler with the most steps. `fewest-steps` takes the fewest steps whose perplexity on
+fresh outputs is surely within a share of the reference's; `best` takes, of the recommended
+settings, the one with the lowest perplexity in the table, and reports it on fresh outputs. Both
+look at recommended settings, and `fewest-steps` also at the standard sampler with fewer steps.
+Where nothing qualifies, the sentence says so and why.
 """
 
 from __future__ import annotations
@@ -65,7 +63,7 @@ class Choice:
     steps: int
     point: OperatingPoint
     holds: bool = True
-    """Whether whoever chose had something to choose: else it is the least bad setting."""
+    """Whether some setting qualified; if not, this is the least bad one."""
     passes: bool = True
     """Whether it was inside every limit at this budget; a frozen setting may fail at some."""
     edges: tuple[str, ...] = ()
@@ -312,7 +310,7 @@ class Gain:
 
     @property
     def recommended(self) -> bool:
-        """Whether nothing speaks against it."""
+        """Whether there is no reason against it."""
         return not self.doubts()
 
     def doubts(self) -> list[str]:
@@ -451,14 +449,14 @@ def _value(
 
 
 def spec_file(first_line: str, choices: Sequence[Choice], gains: Sequence[Gain]) -> bytes:
-    """The choices as `strop sample --spec` reads them, with what speaks against them."""
+    """The choices as `strop sample --spec` reads them, with the doubts about them."""
     import yaml
 
     lines = [f"# {first_line}", "# Use: strop sample CHECKPOINT --spec THIS_FILE -o RUN"]
     for gain in gains:
         words = "; ".join([*gain.doubts(), *gain.remarks()])
         if words:
-            mind = "Mind" if gain.recommended else "Not a recommendation"
+            mind = "Note" if gain.recommended else "Not a recommendation"
             lines.append(f"# {mind} at {gain.choice.budget}: {words}.")
     samplers = {choice.sampler.id: choice.sampler.said() for choice in choices}
     body = yaml.safe_dump({"samplers": list(samplers.values())}, sort_keys=False)
@@ -599,7 +597,7 @@ def _against(setting: RatedSetting, named: str) -> str:
 
 
 def _less_diverse(row: Measured) -> str:
-    """What too few outputs say of diversity, where they deny it; more of them are judged by it."""
+    """A warning of low diversity from too few outputs to decide; with more, the guard decides."""
     diversity = row.diversity
     if diversity is None or (diversity.n or 0) >= DECIDES or not diversity.below(MARGIN):
         return ""
@@ -610,7 +608,7 @@ def _less_diverse(row: Measured) -> str:
 
 
 def _why(gains: Sequence[Gain]) -> str:
-    """The first doubt of every budget, said once where it is the same at all of them."""
+    """The first doubt of every budget, once if it is the same at all of them."""
     first = {gain.choice.budget: gain.doubts()[0] for gain in gains}
     if len(set(first.values())) == 1:
         return next(iter(first.values()))

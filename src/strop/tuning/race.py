@@ -1,4 +1,4 @@
-"""Who is given outputs: candidates start with few, the doubtful get more, the clearly worse stop.
+"""Which candidates get outputs: all start with few, the doubtful get more, the clearly worse stop.
 
 Candidates are compared on the outputs that both have: output i of every candidate comes from the
 same random numbers, so differences are paired. A round looks at all candidates afresh:
@@ -11,9 +11,9 @@ same random numbers, so differences are paired. A round looks at all candidates 
 - of the rest, those with the fewest outputs get twice as many; where all have as many as the
   leader, it gets more too.
 
-It ends when nobody is left beside the leader, when everybody has the most outputs, or when the
-budget is spent. What was decided follows from the outputs alone, so a search that is run again
-decides the same.
+It ends when only the leader is left, when every candidate has the most outputs, or when the budget
+is spent. What was decided follows from the outputs alone, so a search that is run again decides the
+same.
 
 Intervals are those of the jackknife (`strop.stats.resample`), which hold at eight outputs already.
 Where several outputs answer one prompt, whole prompts are left out, and pairs are pairs of prompts.
@@ -62,7 +62,7 @@ class Limit:
     by: Literal["interval", "mean", "unbroken"] = "interval"
     """What must be inside: the whole interval, its middle alone, or any part of it."""
     least: int = 0
-    """Outputs below which nobody is held to it."""
+    """Outputs below which no candidate is held to it."""
 
     def excess(self, value: float) -> float:
         """How far a value is on the wrong side; negative inside."""
@@ -114,7 +114,7 @@ class Rules:
     first: int = 8
     """Outputs that a candidate starts with."""
     most: int = 64
-    """Outputs at which nobody gets more."""
+    """The most outputs of a candidate."""
     sure: int = 32
     """Outputs that the choice has at least."""
     tolerance: float = 0.02
@@ -188,7 +188,7 @@ class Race(Generic[C]):
             wanted = self._wanted()
 
     def _give(self, wanted: Sequence[tuple[C, int]], budget: int) -> bool:
-        """Outputs for as many as can be paid, in their order; False if for nobody."""
+        """Draw for as many candidates as the budget pays, in order; False if for none."""
         leader = self.leader
         reserved = 0  # for the leader, which must have enough outputs in the end
         if leader is not None and leader.candidate not in [candidate for candidate, _ in wanted]:
@@ -209,7 +209,7 @@ class Race(Generic[C]):
         return True
 
     def _wanted(self) -> list[tuple[C, int]]:
-        """Who is given more outputs, the most promising first; everybody's state on the way."""
+        """Which candidates get more outputs, the most promising first; sets the state of all."""
         rules, leader = self.rules, self.leader
         for arm in self.arms.values():
             arm.state, arm.why = self._state(arm, leader)

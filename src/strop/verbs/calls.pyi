@@ -84,7 +84,7 @@ class CommonEvaluatorArguments(TypedDict, total=False):
     span: Literal["first-document", "full-stream", "public-code"]
     """Which tokens of an output count."""
     held_out: Place | None
-    """Texts for the entropy guard, instead of ours: JSON lines or a .txt."""
+    """Texts for the entropy guard, instead of the shipped ones: JSON lines or a .txt."""
     dtype: str
     """Of the generator's network: float32, bfloat16, float16, public."""
     force: bool
@@ -189,7 +189,8 @@ class ScoreArguments(CommonEngineArguments, total=False):
     vendi: Literal["auto", "on", "off"]
     """Vendi score; auto: if embeddings are installed."""
     held_out: Place | None
-    """Texts for the entropy guard, instead of ours: JSON lines or a .txt; kept in the run."""
+    """Texts for the entropy guard, not the shipped ones: JSON lines or a .txt; kept in the
+    run."""
     batch_size: int | None
     """Outputs at a time; changes nothing but speed."""
     device: str
@@ -551,7 +552,7 @@ class LmEvalArguments(TypedDict, total=False):
     """Names of tasks, with commas."""
     model_args: Required[str]
     """pretrained=CHECKPOINT and settings: steps, temperature, seed, length, mc_num, whatever
-    the sampler has; they hold whatever a task's file says."""
+    the sampler has; they take precedence over a task's file."""
     gen_kwargs: str | None
     """Generation arguments in place of the task's own."""
     num_fewshot: int | None

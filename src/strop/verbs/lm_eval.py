@@ -15,16 +15,16 @@ from strop.errors import UserError
 from strop.verbs.parameters import DEVICE
 from strop.verbs.verb import Ask, Parameter, Result, Verb
 
-# Flags of the harness that are said in another way here, or not at all.
+# Flags of the harness that are given in another way here, or not at all.
 ELSEWHERE = {
     "--model": "it is strop's",
-    "--model_args": "say `model_args` before the --",
-    "--tasks": "say `tasks` before the --",
-    "--gen_kwargs": "say `gen_kwargs` before the --",
-    "--batch_size": "say `batch_size` before the --",
-    "--device": "say `device` before the --",
-    "--config": "say its settings as flags",
-    "--seed": "say seed in `model_args` for what is drawn, and `fewshot_seed` for the shots",
+    "--model_args": "give `model_args` before the --",
+    "--tasks": "give `tasks` before the --",
+    "--gen_kwargs": "give `gen_kwargs` before the --",
+    "--batch_size": "give `batch_size` before the --",
+    "--device": "give `device` before the --",
+    "--config": "give its settings as flags",
+    "--seed": "give seed in `model_args` for what is drawn, and `fewshot_seed` for the shots",
     "--use_cache": "its keys know neither checkpoint nor settings; leave it out",
     "--trust_remote_code": "no code of a checkpoint is run here; leave it out",
 }
@@ -63,17 +63,17 @@ def _run(ask: Ask) -> Result:
 
 
 def _pairs(where: str, text: str) -> dict[str, Any]:
-    """Names and plain values, as far as they can be told; the harness reads them properly."""
+    """Names and plain values, as far as they can be read here; the harness parses them in full."""
     pairs = re.findall(r"(?:^|,)\s*(\w+)=([^,]*)", text)
     names = [name for name, _ in pairs]
     twice = [name for name in names if names.count(name) > 1]
     if twice:
-        raise UserError(f"{twice[0]!r} is said twice.", where=where, got=text, fix="say it once")
+        raise UserError(f"{twice[0]!r} is given twice.", where=where, got=text, fix="give it once")
     return dict(pairs)
 
 
 def _check_once(model_args: Mapping[str, Any], gen_kwargs: Mapping[str, Any]) -> None:
-    """Refuse what both say: for the harness the two are not told apart from a task's file."""
+    """Refuse what both give: the harness cannot tell the two from what a task's file gives."""
     from strop.interop.harness_settings import in_one_name
 
     model_args, gen_kwargs = (
@@ -83,10 +83,10 @@ def _check_once(model_args: Mapping[str, Any], gen_kwargs: Mapping[str, Any]) ->
     for name in model_args.keys() & gen_kwargs.keys():
         if model_args[name] != gen_kwargs[name]:
             raise UserError(
-                f"{name!r} is said twice.",
+                f"{name!r} is given twice.",
                 where="`gen_kwargs`",
                 got=f"{name}={gen_kwargs[name]} there, and {name}={model_args[name]} in model_args",
-                fix="say it once",
+                fix="give it once",
             )
 
 
@@ -115,7 +115,7 @@ def _hand_over(words: list[str], note: Callable[[str], None]) -> None:
     with patch.object(sys, "argv", ["lm-eval", *words]), _warnings_as_notes(note):
         try:
             cli_evaluate()
-        except SystemExit as end:  # its way to refuse flags and names, with a message of its own
+        except SystemExit as end:  # how it refuses flags and names, with its own message
             if end.code not in (None, 0):
                 raise UserError("lm-eval has refused this.", got=_first_line(end.code)) from None
         except (ValueError, KeyError) as error:
@@ -126,7 +126,7 @@ def _hand_over(words: list[str], note: Callable[[str], None]) -> None:
 
 @contextmanager
 def _warnings_as_notes(note: Callable[[str], None]) -> Iterator[None]:
-    """Our warnings as notes when they come: a long run should not keep them to its end."""
+    """Our warnings as notes at once: a long run should not hold them back to its end."""
 
     def tell(message: Warning | str, category: type[Warning], *_: Any, **__: Any) -> None:
         if category is UserWarning:
@@ -157,7 +157,7 @@ VERB = Verb(
         Parameter(
             "model_args",
             "pretrained=CHECKPOINT and settings: steps, temperature, seed, length, mc_num, "
-            "whatever the sampler has; they hold whatever a task's file says.",
+            "whatever the sampler has; they take precedence over a task's file.",
             flags=("-a", "--model-args"),
             required=True,
         ),

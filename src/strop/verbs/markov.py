@@ -8,8 +8,6 @@ Against inverse temperature, for every number of steps M:
 - B_N + C_N, exact from the chain's profiles: an upper bound on the output error;
 - the true negative log-likelihood of the outputs and their entropy, both per token.
 
-Adjacent pairs of tokens: how far their frequencies are from a known law.
-
 Outputs are independent, the pairs inside one are not: whole outputs are counted, resampled and left
 out together.
 """

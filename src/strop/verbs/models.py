@@ -87,7 +87,7 @@ def _check(ask: Ask) -> Result:
 
 
 SIZES = {"width": "hidden_dim", "blocks": "n_blocks", "heads": "n_heads"}
-"""What a user calls a size, where it is not the shape's own name for it."""
+"""What a user calls a size, where the shape has another name for it."""
 
 
 def _random(ask: Ask) -> Result:
@@ -127,7 +127,7 @@ def _random(ask: Ask) -> Result:
 
 def _refuse_taken(taken: bool, out: Path, expected: str) -> None:
     if taken:
-        what, fix = "There is something at this place already.", "choose another one"
+        what, fix = "Something is already at this path.", "choose another one"
         raise UserError(what, where=out, expected=expected, fix=fix)
 
 
@@ -184,7 +184,7 @@ def _rows(ask: Ask) -> Result:
 
 
 def _documents(ask: Ask) -> Iterator[str]:
-    """Of a file of JSON lines or text, a directory, or a dataset of the hub; perhaps the last."""
+    """From JSON lines, a text file, a directory or a dataset of the hub; only the last if asked."""
     from strop.measure.guard import plain_texts
     from strop.training.documents import read_source
     from strop.training.spec import HeldOut, SourceSpec
@@ -194,7 +194,7 @@ def _documents(ask: Ask) -> Iterator[str]:
         raise UserError(
             "Rows come from texts or from a dataset.",
             got="both" if texts else "neither",
-            fix="say `texts=FILE`, or `dataset=NAME`",
+            fix="give `texts=FILE`, or `dataset=NAME`",
         )
     if texts is not None and Path(texts).suffix == ".jsonl":
         all_texts = plain_texts(Path(texts))

@@ -2,9 +2,8 @@
 
 One YAML file per table or figure in `assets/paper`. Rows are records: settings first, numbers
 after them, in the columns that the file names. `assets/reproduced.yaml` says what a run of each
-takes, and a study's record lists those `PaperItem`s that it reproduces.
-
-The paper's numbers beside what was measured: a table of both, and the usual way to fill it.
+takes, and a study's record lists those `PaperItem`s that it reproduces. `beside` makes the table of
+printed and measured numbers; `RowByRow` is the usual way to fill it.
 """
 
 from __future__ import annotations
@@ -249,7 +248,7 @@ def read_table(path: Path) -> PaperTable:
             at = ".".join(map(str, first["loc"][:3])) or "the file"
             got = f"{at}: {first['input']!r}"
         raise UserError(
-            "This is no table of printed numbers.",
+            "This is not a table of printed numbers.",
             where=path,
             got=got,
             expected="a file such as those of strop/assets/published",
@@ -324,8 +323,8 @@ def _as_tuples(content: Any) -> Any:
 
 
 def item(id: str, beside: Any = None, **more: Any) -> PaperItem:
-    """One of `assets/reproduced.yaml`, and how a run is put beside the paper: row by row if it is
-    not said."""
+    """One of `assets/reproduced.yaml`, and how a run is put beside the paper: row by row by
+    default."""
     fields = {"id": id, "tables": (id,), **declared()[id], **more}
     rows = fields.pop("rows", {})
     return PaperItem(**fields, beside=beside or RowByRow(**rows))

@@ -67,7 +67,7 @@ SPAN = Parameter(
     choices=("first-document", "full-stream", "public-code"),
 )
 HELD_OUT = Parameter.file(
-    "held_out", "Texts for the entropy guard, instead of ours: JSON lines or a .txt."
+    "held_out", "Texts for the entropy guard, instead of the shipped ones: JSON lines or a .txt."
 )
 SEED = Parameter("seed", "Root seed.", 0, "int", most=SEED_LIMIT)
 DEVICE = Parameter("device", "auto, cpu, cuda or cuda:i.", "auto")
@@ -128,9 +128,9 @@ ENGINE = (
 ANSWERING = (PROMPTS, CHAT)
 """What outputs answer."""
 POINTED = (SAMPLER, AXES, LENGTH)
-"""What says where a generator operates."""
+"""What sets where a generator operates."""
 DRAWN = (SEED, DEVICE, DTYPE, FORCE)
-"""What whoever runs a network takes."""
+"""What every verb that runs a network takes."""
 GUARD_RULE = Parameter(
     "guard_rule",
     "What of a cell must lie above the entropy guard: its interval, or its mean (the paper's).",
@@ -138,7 +138,7 @@ GUARD_RULE = Parameter(
     choices=("interval", "mean"),
 )
 ANSWERED = (DEVICE, DTYPE, FORCE, DRY_RUN, *ENGINE)
-"""What whoever runs a network by an engine takes, where nothing is seeded alike."""
+"""What every verb that runs a network by an engine takes, without a root seed."""
 MEASURED = (SEED, *ANSWERED)
 """The same with a root seed."""
 SCORED = (SPAN, HELD_OUT, *MEASURED)

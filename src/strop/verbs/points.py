@@ -36,7 +36,7 @@ SETTINGS: dict[str, dict[str, Any]] = {"standard": {}, "sharpened": SHARPENED}
 """The two operating points that the paper compares."""
 PROFILE, GROUP = "webtext-v1", 8
 UNSEEN = 8
-"""Prompts that are kept from a search, if there are so many: fewer say little of other ones."""
+"""Prompts held back from a search where there are enough: fewer say little about new ones."""
 
 POINT_COLUMNS = (
     Column("steps", "M", help="Configured updates; not network calls."),
@@ -109,8 +109,8 @@ def points(
     """Every combination of the axes for a family's sampler, and what was left out in words.
 
     `usual` has the axes that hold unless others are given. Precisions are those that the sampler
-    has a fast form for; a setting that one of several samplers lacks is left out for it. Both are
-    said.
+    has a fast form for; a setting that one of several samplers lacks is left out for it. The notes
+    name both.
     """
     names = [str(name) for name in axes.get("name", [sampler or default_sampler(family)])]
     combinations: dict[OperatingPoint, None] = {}
@@ -233,7 +233,7 @@ def draw(
     from strop.measure.guard import held_out_guard
     from strop.store import Folder, Run
 
-    # What cannot be read is better found before hours of work.
+    # Files that cannot be read should be refused before hours of work.
     _check_evaluators(ask)
     held_out = ask.values.get("held_out")
     if held_out is not None:
@@ -290,7 +290,7 @@ def _finished(
 
 
 def _marked(out: str | os.PathLike[str]) -> bool:
-    """Whether a run says what was asked of it; one whose mark is lost or damaged gets it again."""
+    """Whether the mark of a run can be read; one that is lost or damaged is written again."""
     from strop.store import Run
     from strop.store.folder import Damaged
 
@@ -346,7 +346,7 @@ def prompt_notes(
 
 
 def scorers(ask: Ask, evaluators: Sequence[Evaluator] | None = None, **more: Any) -> Scorers:
-    """Who scores what a study measures: by default the evaluator that was asked for."""
+    """The scorers of a study: by default the evaluator that was asked for."""
     from strop.measure.cells import Scorers
 
     named = ask.values.get("span")
@@ -389,7 +389,7 @@ def score(
         vocabulary=model,
     )
     guard = replace(run_guard, rule=ask.values.get("guard_rule", "interval"))
-    if guard.rule != run_guard.rule:  # whoever reads the run later holds its cells against the same
+    if guard.rule != run_guard.rule:  # later readers of the run use the same rule
         run.keep_guard(asdict(guard))
     return measure(cells, None, scorers(ask, evaluators), guard=guard)
 
@@ -418,7 +418,7 @@ def scored_columns(row: Measured) -> dict[str, Any]:
 
 
 def guard_notes(cells: Iterable[Measured]) -> tuple[str, ...]:
-    """What is to be said of the guards and of small pools, each once."""
+    """Notes on the guards and on small pools, each once."""
     from strop.measure.frame import SMALL, cut_notes
 
     cells = list(cells)
@@ -444,7 +444,7 @@ def _few(cells: Iterable[Measured]) -> Iterable[str]:
 
     held = [cell for cell in cells if cell.guard.pairs is not None]
     if any(cell.guard.rule == "mean" for cell in held):
-        yield "diversity is told and does not decide: cells pass by their mean entropy"
+        yield "diversity is reported but does not decide: cells pass by their mean entropy"
     elif any(cell.outputs < DECIDES for cell in held):
         least = min(cell.outputs for cell in held)
         yield (
@@ -473,7 +473,7 @@ def judge_command(ask: Ask) -> str:
 
 
 def texts_of(cell: Cell, n: int | None = None) -> list[str]:
-    """The texts of a cell, or a word about their absence."""
+    """The texts of a cell; a cell without any is refused."""
     texts = cell.pool(n).texts
     if texts is None:
         raise UserError("The outputs have no texts to judge.", where=cell.path)

@@ -1,4 +1,4 @@
-"""How many outputs, calls and minutes a question needs, from a pilot or from a run that is there.
+"""How many outputs, calls and minutes a question needs, from a pilot or from an existing run.
 
 A pilot of 32 outputs at two temperatures says how much single outputs vary, and what they cost.
 From it follow the outputs of each side at which a rule of `strop compare`, or of a judge or a task,
@@ -153,7 +153,7 @@ def _geq_error(name: str) -> tuple[float, float]:
     ]
     if not usable:
         raise UserError(
-            "The judgments do not tell how far GEQ varies.",
+            "The judgments do not show how much GEQ varies.",
             where=name,
             expected="a cell with at least two groups in a partition, not all alike",
         )
@@ -180,7 +180,7 @@ def _check(ask: Ask) -> None:
         most = {"geq": 10, "gap": math.inf}.get(name, 1)
         if any(value is not None and not 0 < value < most for value in values):
             raise UserError(
-                f"`{name}` is no difference that could be found.",
+                f"`{name}` is not a difference that could be found.",
                 where=f"`{name}`",
                 got=", ".join(map(str, values)),
                 expected="a number above 0" + ("" if name == "gap" else f" and below {most}"),
@@ -192,7 +192,7 @@ def _check(ask: Ask) -> None:
 def _run(ask: Ask) -> Result:
     from strop.measure.cells import measure
 
-    # Who scores, and what was judged, is looked at before the pilot is drawn.
+    # Evaluator and judgments are checked before the pilot is drawn.
     who, judged = scorers(ask), None if ask["judged"] is None else _geq_error(ask["judged"])
     cells = _stored_cells(ask.sources[0]) or _pilot(ask)
     rows = measure(cells, ["perplexity", "entropy", "calls", "seconds"], who)
@@ -278,7 +278,7 @@ def _notes(listed: Sequence[Question], rows: Sequence[Measured]) -> tuple[str, .
         "at every temperature",
     ]
     if len(rows) == 1:
-        notes.append("one setting says nothing of equal entropy: pilot at two temperatures")
+        notes.append("one setting says nothing about equal entropy: pilot at two temperatures")
     if any(question.name.startswith("accuracy") for question in listed):
         notes.append("accuracy: sides that answer the same problems need fewer, never more")
     if any(row.by_prompt for row in rows):

@@ -21,7 +21,7 @@ def _run(ask: Ask) -> Result:
     if id is None:
         return _list()
     if out is None:
-        raise UserError("A study needs a place.", where="`out`", fix=f"say `out=runs/{id}`")
+        raise UserError("A study needs a directory.", where="`out`", fix=f"give `out=runs/{id}`")
     reproduction = paper.reproduce(
         id,
         out=out,

@@ -61,7 +61,7 @@ def read_samplers(path: Path) -> list[SamplerSpec]:
 
 
 def _of_file(error: UserError, path: Path) -> UserError:
-    """The same error for who wrote the fields into a file, not behind flags."""
+    """The same error for a user who wrote the fields into a file, not as flags."""
     restated = copy.copy(error)
     restated.what = as_keys(error.what)
     restated.where = f"{path}: {as_keys(error.where or '')}".removesuffix(": ")
@@ -70,7 +70,7 @@ def _of_file(error: UserError, path: Path) -> UserError:
 
 
 def as_keys(text: str) -> str:
-    """A sentence of the library for who wrote the fields into a file: `steps`, `steps: 64`."""
+    """A message of the library for the author of a file of fields: `steps`, `steps: 64`."""
     text = re.sub(r"\bSamplerSpec(\.|$)", "", text)
     return re.sub(r"`([a-z_]+)(?:=([^`]*))?`", lambda m: m[1] + (f": {m[2]}" if m[2] else ""), text)
 
@@ -87,7 +87,7 @@ SETTING = (
     "implementation",
     "noise",
 )
-"""What says how to sample; a file of samplers says all of it."""
+"""Settings of the sampler; a file of samplers has all of them."""
 REPEATED = (
     "n",
     "seed",
@@ -137,7 +137,7 @@ def _run(ask: Ask) -> Result:
             engine=ask.engine,
             **ask.some("seed", "batch_size", "length", "out", "force"),
         )
-    except Elsewhere as waiting:  # a shard has done its part, and others' are not there yet
+    except Elsewhere as waiting:  # a shard has done its part, and those of others are missing
         return Result(
             json={"run": ask["out"], "shard": str(ask.engine.shard), "missing": waiting.as_dict()},
             remarks=(f"shard {ask.engine.shard} is done; {waiting.what} {waiting.got}",),
@@ -171,7 +171,7 @@ def _note_model(ask: Ask, model: Model, canvases: Canvases | None) -> None:
         )
         return
     where = model.device if model.device.type != "meta" else "its workers' devices"
-    why = " (the default: the sampler's law should not hang on the device)"
+    why = " (the default: the sampler's law should not depend on the device)"
     ask.note(
         f"{model.source}: {model.spec.family}, {model.vocab_size:,} tokens, length {length}, on "
         f"{where}, network in {model.spec.network_dtype}" + (why if ask["dtype"] == "auto" else "")

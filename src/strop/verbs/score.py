@@ -30,7 +30,7 @@ def _run(ask: Ask) -> Result:
     run = Path(ask["run"])
     named = ask["evaluator"]
     if named is None:
-        if run.exists():  # of what is not there something else is told
+        if run.exists():  # a missing path has a message of its own
             refuse_usual_evaluator([str(run)])
         named = (EVALUATOR,)
     names: list[str] = [] if named == (NONE,) else list(named)
@@ -213,7 +213,7 @@ def _entry(score: Score | None, column: Column) -> str:
 
 
 def _remarks(requested: int, cells: Sequence[Measured]) -> tuple[str, ...]:
-    """What a reader of the numbers should know."""
+    """Remarks for a reader of the numbers."""
     short = sum(cell.outputs < requested for cell in cells)
     silent = sum(score.unscored for cell in cells for score in cell.perplexities)
     few = f"{short} cells have fewer than the {requested} outputs that were asked for"
@@ -254,7 +254,8 @@ VERB = Verb(
         ),
         Parameter(
             "held_out",
-            "Texts for the entropy guard, instead of ours: JSON lines or a .txt; kept in the run.",
+            "Texts for the entropy guard, not the shipped ones: JSON lines or a .txt; kept in the "
+            "run.",
             kind="place",
         ),
         Parameter.count("batch_size", "Outputs at a time; changes nothing but speed."),

@@ -1,4 +1,4 @@
-"""strop show: what a run holds, and how one of its outputs came about.
+"""strop show: what a run holds, and how one of its outputs was made.
 
 What is replayed is the round after which each token last changed, as the run keeps it. A sampler
 that revises tokens may have shown others before; those are not kept.
@@ -82,7 +82,7 @@ def _cell(cell: Cell, document: Mapping[str, Any], *, fields: bool, full: bool) 
 
 
 def _one_output(run: Run, cells: list[Cell], number: int, unmask: bool) -> Result:
-    """One output of every chosen cell: its text, or how it came about."""
+    """One output of every chosen cell: its text, or how it was made."""
     rows, parts = [], list[Part]()
     for cell in cells:
         table = cell.table()
@@ -170,7 +170,7 @@ def _cut(text: str) -> str:
 
 
 def decoder(source: str, shape: Mapping[str, Any]) -> Decode | None:
-    """Tokens to text, where the checkpoint's tokenizer is at hand; nothing is downloaded."""
+    """Tokens to text, where the checkpoint's tokenizer is on disk; nothing is downloaded."""
     directory = embedded_path(source) if source.startswith(EMBEDDED) else Path(source)
     directory = directory if directory.is_dir() else directory.parent
     has_tokenizer = (directory / "tokenizer.json").is_file()

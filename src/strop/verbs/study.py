@@ -1,4 +1,4 @@
-"""What a study is: a value. Its record holds everything that is known about it, in one file.
+"""A study is a value: its record holds everything about it, in one file.
 
 The command line (flags, help, printing), `strop reproduce`, the report and the docs read the
 records; a study's `run` gets an `Ask` and returns a `Result`, which is a typed table and whatever
@@ -100,7 +100,7 @@ class Study(Verb):
     origins: Callable[[Ask], Sequence[str]] = lambda ask: ask.sources
     """The checkpoints, runs and texts behind its sources: a source may be a file that names one."""
     beside_cells: Callable[[Result, Sequence[Measured]], tuple[Table, Figure | None]] | None = None
-    """What it says beside the cells of a run, for the page that shows both."""
+    """What it shows beside the cells of a run, for the page that has both."""
     stamp: Callable[[Ask], Mapping[str, Any]] | None = None
     """All that its answer depends on, if that can be told without loading anything: the same
     command is then answered from disk at once."""
@@ -123,7 +123,7 @@ class Study(Verb):
         return (OUT, *self.sources.parameters(), *self.parameters, *smoke)
 
     def asked(self, given: Mapping[str, Any], **speaking: Any) -> Ask:
-        """As a command line or a call from Python says it."""
+        """From a command line or a call from Python."""
         unread = dict(given)
         sources: list[str] = []
         for parameter in self.sources.parameters():
@@ -153,7 +153,7 @@ class Study(Verb):
         return ask
 
     def answer(self, ask: Ask) -> Result:
-        """Run it into its directory, or answer from there; say where it lies and what is next."""
+        """Run it into its directory, or answer from there, with the files and the next command."""
         result = carry_out(ask)
         if ask.values.get("dry_run"):
             return result
@@ -221,7 +221,7 @@ def run(
     note: Callable[[str], None] = lambda _: None,
     **given: Any,
 ) -> Result:
-    """Run a study into a directory; the same call continues it, or answers from what is there."""
+    """Run a study into a directory; the same call continues it, or answers from disk."""
     record = find(which) if isinstance(which, str) else which
     return carry_out(
         record.ask(Path(out), sources, smoke=smoke, progress=progress, note=note, **given)
@@ -287,4 +287,4 @@ def _answer_on_disk(folder: StudyFolder, command: Mapping[str, Any]) -> Result |
             return None
         return result_of(document, folder.path / RESULT)
     except (UserError, KeyError):
-        return None  # what it was made from is there, and the answer follows from it
+        return None  # its sources are there, and the answer follows from them

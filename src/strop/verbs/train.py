@@ -28,7 +28,7 @@ def _run(ask: Ask) -> Result:
             **ask.some("data_root", "shards", "device", "strategy", "prepare_only"),
         )
     if int(os.environ.get("RANK", "0")):
-        return Result(silent=True, value=trained)  # the first process speaks for all
+        return Result(silent=True, value=trained)  # the first process reports for all
     if ask["prepare_only"]:
         count = trained.get("manifest", {}).get("train", {}).get("tokens", 0)
         parts = [f"{trained.get('shards')}: {count:,} tokens"]

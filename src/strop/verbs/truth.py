@@ -143,7 +143,7 @@ def _headline(rows: Rows) -> Iterable[str]:
 
 AGAINST = {"narrow": "perfect", "narrow-leaky": "perfect", "late": "late"}
 AGAINST |= {"early": "late", "tiny": "late"}
-"""Which model is the better predictor; the first one asked, if nothing is said."""
+"""Which model is the better predictor; by default the first one asked."""
 
 
 def _narrower(rows: Rows) -> Iterable[str]:
@@ -176,7 +176,7 @@ def times(left: Interval, right: Interval) -> Interval:
 
 
 def _orders(rows: Rows) -> Iterable[str]:
-    """Who is not told from the law, and who loses modes."""
+    """Settings that surprise cannot distinguish from the law, and settings that lose modes."""
     for model in dict.fromkeys(row["model"] for row in rows):
         own_rows = [row for row in rows if row["model"] == model]
         most_modes = max(row["modes"].value for row in own_rows)
@@ -390,7 +390,7 @@ def _run(ask: Ask) -> Result:
             ids[row["id"]] = words
     if not rows:
         raise UserError(
-            "Nothing of the question is left.",
+            "No cell of the question is left.",
             where="`steps`",
             got=", ".join(map(str, ask["steps"] or ())),
             fix="leave `steps` out, or name another model",
@@ -471,7 +471,7 @@ def _cells_of(ask: Ask, question: TruthQuestion, model: Model, source: str) -> l
     ]
     if not cells:
         raise UserError(
-            f"The question {ask['question']!r} asks nothing of such a model.",
+            f"The question {ask['question']!r} has no cell for such a model.",
             where=source,
             got="a causal model" if model.mask_id is None else "a model that fills masks",
             expected=", ".join(question.models),
@@ -560,14 +560,14 @@ def _check(ask: Ask) -> None:
     step_counts = {cell["steps"] for cell in question.cells if "steps" in cell}
     if not set(ask["steps"] or step_counts) & step_counts:
         raise UserError(
-            "The question has nothing with so many steps.",
+            "The question has no cell with so many steps.",
             where="`steps`",
             got=", ".join(map(str, ask["steps"])),
             expected="among " + ", ".join(map(str, sorted(step_counts))),
         )
     if len(ask.sources) > len(OWN):
         raise UserError(
-            "So many models are too many.",
+            "There are too many models.",
             where="`checkpoint`",
             got=str(len(ask.sources)),
             expected=f"at most {len(OWN)}",

@@ -62,7 +62,7 @@ def model_of(ask: Ask, source: str) -> tuple[Model, str]:
 
 
 def name_of(ask: Ask, source: str) -> str:
-    """The end of a checkpoint's path, as far as it tells those that were named apart."""
+    """The end of a checkpoint's path, or all of it where the end is not unique."""
 
     def end(path: str) -> str:
         return path.rpartition(":")[2].rstrip("/").rpartition("/")[2]
@@ -446,7 +446,7 @@ def truth_of(a: Row, b: Row) -> str:
 
 
 def outcome(verdict: str, right: str) -> str:
-    """Whether a verdict is right; what was said of a pair that is too close to have an answer."""
+    """Whether a verdict is right; the verdict itself if a pair is too close to have an answer."""
     if verdict == "cannot tell" or right == "close":
         return verdict
     return "right" if verdict == right else "wrong"

@@ -152,7 +152,7 @@ def _run(ask: Ask) -> Result:
 
 
 def _objective(ask: Ask) -> str:
-    """What is sought; a task is there to be solved."""
+    """What is optimised; with a task, its accuracy."""
     return ask["objective"] or ("task" if ask["task"] is not None else "perplexity")
 
 
@@ -286,7 +286,7 @@ def _fresh_results(
     digest: str,
     start: int,
 ) -> list[BudgetResult]:
-    """The standard sampler and every choice, drawn again under a seed of its own.
+    """The standard sampler and every choice, drawn again under another seed.
 
     With a task the problems that were searched on, those below `start`, do not count.
     """

@@ -1,9 +1,9 @@
 """How much of each method's gain survives when the baseline is tuned, too?
 
 Every method is tuned on the same number of outputs, the plain sampler among them. On fresh outputs
-two ratios are told: perplexity of the plain sampler over that of the method, both as published (the
-sampler's defaults at temperature 1); and both tuned, at equal entropy. At which temperature a
-search stops beside the guard is an accident, and a hundredth of a nat is worth 5% of perplexity:
+two ratios are reported: perplexity of the plain sampler over that of the method, both as published
+(the sampler's defaults at temperature 1); and both tuned, at equal entropy. The temperature at
+which a search stops beside the guard is chance, and a hundredth of a nat is worth 5% of perplexity:
 one sampler tuned twice would "differ" from itself in most pairs. So the temperature that a search
 chose is not compared: the tuned setting is drawn at every temperature, and the two frontiers are
 held against each other by the rules of `strop compare`.
@@ -49,7 +49,7 @@ HEAT = "temperature=0.6:1.1"
 
 @dataclass(frozen=True)
 class Method:
-    """One sampler with what is its own, and the axes that it is tuned along."""
+    """One sampler with its own settings, and the axes that it is tuned along."""
 
     name: str
     sampler: str

@@ -1,13 +1,12 @@
-"""What a verb is: a value. Its record says what it takes, how it runs, and how its help reads.
+"""A verb is a value: its record says what it takes, how it runs, and how its help reads.
 
 The command line makes a command from it, Python a function, and both use the same names: a
 parameter is a flag, a YAML key and an argument. `run` gets an `Ask`, in which everything is
 complete and checked, and returns a `Result`.
 
-What a verb answers: what is printed, what `--json` prints, what comes next, and the values.
-
-From Python the same object says its sentence, its tables and its figure, and writes them as CSV,
-LaTeX, Markdown, JSON, or a table of pyarrow or pandas.
+A `Result` is the answer: what is printed, what `--json` prints, the next command, and the values.
+From Python it has the sentence, the tables and the figure, and writes them as CSV, LaTeX, Markdown,
+JSON, or a table of pyarrow or pandas.
 """
 
 from __future__ import annotations
@@ -62,7 +61,7 @@ class Frames:
 
 @dataclass(frozen=True)
 class Strong:
-    """The sentence that one came for."""
+    """The sentence that answers the question."""
 
     text: str
 
@@ -90,7 +89,7 @@ class Result:
     json: Mapping[str, Any] | None = None
     """What `--json` prints, where it is not the document of tables, facts and notes."""
     remarks: tuple[str, ...] = ()
-    """What is said beside the result."""
+    """Remarks beside the result."""
     next: str | None = None
     """The next useful command."""
     then: Callable[[], object] | None = None
@@ -99,13 +98,13 @@ class Result:
     """What is wrong though there is a result: raised when that is printed."""
     incomplete: bool = False
     silent: bool = False
-    """Whether another process says it."""
+    """Whether another process prints it."""
     verdict_first: bool = False
     """Whether the answer stands above the tables, not below them."""
     draw: Callable[[Result], Figure] | None = None
     """Makes its figure, where it has one."""
     value: Any = None
-    """The things themselves, for whoever called from Python: pools, a run, judgments."""
+    """The objects themselves, for a caller from Python: pools, a run, judgments."""
 
     def __repr__(self) -> str:
         titles = [part.title for part in self.printed() if isinstance(part, Table | Facts)]
@@ -294,7 +293,7 @@ Kind = Literal[
     "changes",
     "wheres",
 ]
-"""`path` is a file that is there, `place` any path; `batch` a number or `auto`. Lists: numbers or
+"""`path` is an existing file, `place` any path; `batch` a number or `auto`. Lists: numbers or
 words with commas, each once; `counts` and `masses` keep equal ones; `many` may be repeated; of
 `floats` one may be a schedule of temperatures, of `numbers` none.
 Mappings: `axes` (name=a,b), `pairs` (name=value), `options` (name=JSON), `changes` (name=YAML);
@@ -303,9 +302,9 @@ LISTS = ("ints", "floats", "numbers", "words", "counts", "many")
 SAME: Any = object()
 """The smoke default that is the default."""
 RUNS_AT = ("engine", "devices", "ray_address", "shard")
-"""What says where work runs."""
+"""What sets where work runs."""
 SERVING = ("concurrency", "timeout", "max_calls", "max_cost", "prices", "key_env")
-"""What says how a served model is asked."""
+"""What sets how a served model is asked."""
 ASIDE = ("dry_run", "force", "device", "wait", *RUNS_AT, *SERVING)
 """Parameters that no number depends on."""
 PANELS = {
@@ -347,7 +346,7 @@ class Parameter:
 
     @classmethod
     def flag(cls, name: str, help: str, **more: Any) -> Self:
-        """Yes or no; no if nothing is said."""
+        """Yes or no; no by default."""
         return cls(name, help, False, "flag", **more)
 
     @classmethod
@@ -367,7 +366,7 @@ class Parameter:
 
     @classmethod
     def file(cls, name: str, help: str, **more: Any) -> Self:
-        """A file that is there."""
+        """An existing file."""
         return cls(name, help, kind="path", **more)
 
     @property
@@ -396,7 +395,7 @@ class Parameter:
         if self.kind in ("text", "float"):
             value = str(value) if isinstance(value, Path) else value
             self._check_choice(value)
-            if value == "" and self.name != "out":  # whoever writes there says what is wanted
+            if value == "" and self.name != "out":  # an empty `out` has a message of its own
                 raise UserError(
                     f"`{self.name}` is empty.", where=f"`{self.name}`", fix="leave it out"
                 )
@@ -500,7 +499,7 @@ class Ask:
         return self.values[name]
 
     def some(self, *names: str) -> dict[str, Any]:
-        """Values by their names, as arguments of whoever does the work."""
+        """Values by their names, to pass on as arguments."""
         return {name: self.values[name] for name in names}
 
     def given(self, *names: str) -> dict[str, Any]:
@@ -536,11 +535,11 @@ class Ask:
             raise UserError(
                 "Only a shard waits for others.",
                 where="`wait`",
-                fix="say `shard` too, or leave `wait` out",
+                fix="give `shard` too, or leave `wait` out",
             )
 
     def after_its_shard(self) -> Ask:
-        """The same without a shard: what others have not begun is done, what they do waited for."""
+        """The same without a shard: it does what others have not begun, and waits for the rest."""
         self.note("this shard's part is done; doing what no other has begun, waiting for the rest")
         return replace(self, values={**self.values, "shard": None})
 
@@ -616,7 +615,7 @@ class Verb:
         return values
 
     def asked(self, given: Mapping[str, Any], **speaking: Any) -> Ask:
-        """What a command line or a call from Python says; `speaking` goes to the Ask."""
+        """From a command line or a call from Python; `speaking` goes to the Ask."""
         values = self.values(given)
         ask = Ask(self, Path(values.get("out") or ""), (), values, **speaking)
         if "engine" in values:
