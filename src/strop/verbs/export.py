@@ -100,7 +100,7 @@ def _levels(table: Table) -> str:
 
 def _figure(result: Result, study: str, target: Path) -> list[Path]:
     """The result's figure as PDF, where its verb draws one."""
-    record = STUDIES.here().get(study) or STUDIES.plugins().get(study)
+    record = STUDIES.without_plugins().get(study) or STUDIES.plugins().get(study)
     if record is None or record.draw is None:
         return []
     from strop.figures import write_figure
