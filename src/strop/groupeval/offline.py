@@ -42,6 +42,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
+from importlib.util import find_spec
 from itertools import pairwise
 from typing import Any
 
@@ -221,7 +222,9 @@ def offline_spec(
     if features == "auto" and not profile.modes:
         features = TASK_FEATURES
     if features == "auto":
-        features = "minilm" if resolve(f"{EMBEDDINGS}:embedder_available")() else "ngrams"
+        # Without torch the embedder's module cannot be imported.
+        available = find_spec("torch") and resolve(f"{EMBEDDINGS}:embedder_available")()
+        features = "minilm" if available else "ngrams"
     weights = resolve(f"{EMBEDDINGS}:embedding_spec")().sha256 if features == "minilm" else None
     return JudgeSpec(
         kind="offline",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,7 +27,6 @@ from strop.groupeval.validation import (
     validate,
     verdicts_of,
 )
-from strop.measure import evaluator
 from strop.measure.entropy import distinct, vendi_score
 from strop.table import Column, Table, flat
 from strop.verbs.groupeval_judge import JUDGE
@@ -57,6 +57,8 @@ class KnownVectors:
     """Embeddings of texts, computed once for all judges and metrics; saved if a file is named."""
 
     def __init__(self, file: Path | None) -> None:
+        from strop.measure import evaluator  # loads torch
+
         self.file = file
         self.vectors: dict[str, Any] = {}
         if file is not None and file.exists():
@@ -66,6 +68,8 @@ class KnownVectors:
 
     def learn(self, texts: Sequence[str], ask: Ask) -> None:
         """Embed the new texts in batches."""
+        from strop.measure import evaluator  # loads torch
+
         new = list(dict.fromkeys(text for text in texts if text not in self.vectors))
         new.sort(key=len)
         with ask.bars.share("embedding texts", len(new)) as advance:
@@ -81,6 +85,8 @@ class KnownVectors:
 
     def __call__(self, texts: Sequence[str]) -> Any:
         """Vectors of texts; missing ones are embedded now."""
+        from strop.measure import evaluator  # loads torch
+
         missing = [text for text in texts if text not in self.vectors]
         if missing:
             self.vectors |= zip(missing, evaluator.embed(missing), strict=True)
@@ -139,7 +145,11 @@ def _check(ask: Ask) -> None:
 
 def _embeddings(ask: Ask, groups: Sequence[RatedGroup]) -> KnownVectors | None:
     """Embeddings of all texts and contexts, if the offline judge uses them."""
-    if ask["features"] == "ngrams" or not (ask["offline"] and evaluator.embedder_available()):
+    if ask["features"] == "ngrams" or not ask["offline"] or find_spec("torch") is None:
+        return None
+    from strop.measure import evaluator  # loads torch
+
+    if not evaluator.embedder_available():
         return None
     embed = KnownVectors(Path(ask["out"]) / KEPT if ask["out"] else None)
     texts = [t for group in groups for t in (*group.texts, group.context or "")]
