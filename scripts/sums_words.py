@@ -65,5 +65,5 @@ def commonest_answer() -> tuple[int, float]:
 def every_skeleton() -> Iterator[tuple[sums.Skeleton, float]]:
     """Every skeleton with its probability, before the split."""
     for kinds in sums.PATTERNS:
-        found = sums._made(kinds)
+        found = sums._all_skeletons(kinds)
         yield from ((skeleton, 1 / (len(sums.PATTERNS) * len(found))) for skeleton in found)

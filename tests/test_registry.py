@@ -154,7 +154,7 @@ def test_a_package_is_loaded_for_a_new_name_only(fruits: Registry[Fruit], path: 
     assert "apple" in fruits
     assert fruits["pear"].colour == "red"
     assert fruits.find("apple")
-    assert list(fruits.here()) == ["apple", "pear"]
+    assert list(fruits.without_plugins()) == ["apple", "pear"]
     assert "lazy_orchard" not in sys.modules
     assert "fig" in fruits
     assert "lazy_orchard" in sys.modules

@@ -118,7 +118,7 @@ def test_two_different_rows_under_one_number_are_damage(
     cell.add([replace(output(index), **change)])
     with pytest.raises(UserError, match="damaged") as caught:
         READS[read](cell)
-    assert str(caught.value.got).endswith(f"different outputs under one number: {index}")
+    assert str(caught.value.got).endswith(f"different outputs with the same index: {index}")
     assert str(cell.path) in str(caught.value.fix)
     assert cell.indices() == set(range(7))
 

@@ -134,7 +134,7 @@ def refuse_half_characters(text: str, name: str, where: object) -> None:
         text.encode()
     except UnicodeEncodeError as error:
         raise UserError(
-            f"The field {name!r} holds half of a surrogate pair, which is no character.",
+            f"The field {name!r} holds half of a surrogate pair, which is not a character.",
             where=where,
             got=f"\\u{ord(text[error.start]):04x} at position {error.start}",
         ) from None

@@ -57,7 +57,7 @@ def tidy(axes: Axes) -> None:
 
 
 def legend_below(figure: Figure, axes: Axes, columns: int = 2, **look: Any) -> None:
-    """What the lines of one panel mean, below all of them."""
+    """One legend below all panels, from the lines of one of them."""
     handles, labels = axes.get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncol=columns, **look)
 
@@ -97,7 +97,7 @@ def grouped(
 
 
 def plain_ticks(axis: Axis, ticks: Sequence[float]) -> None:
-    """These values, written as they are, and nothing between them."""
+    """Ticks at these values, written in full, with none between them."""
     axis.set_ticks(ticks, [f"{tick:g}" for tick in ticks])
     axis.axes.minorticks_off()
 

@@ -77,11 +77,11 @@ _NAME = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
 
 
 class Record(Protocol):
-    """What every record has."""
+    """The fields that every record has."""
 
     @property
     def name(self) -> str:
-        """What users write."""
+        """The name that users write."""
         ...
 
     @property
@@ -136,24 +136,24 @@ class Registry(Mapping[str, R], Generic[R]):
 
     @property
     def builtin(self) -> Mapping[str, R]:
-        """What the package itself brings."""
+        """The records of strop itself."""
         if self._own is None:
             self._own = {record.name: record for record in self._find_builtin()}
         return self._own
 
-    def here(self) -> Mapping[str, R]:
-        """What is built in and what was added: everything that needs no other package."""
+    def without_plugins(self) -> Mapping[str, R]:
+        """Built-in and added records: everything that needs no other package."""
         return {**self.builtin, **self._added}
 
     def __getitem__(self, name: str) -> R:
-        local_records = self.here()
+        local_records = self.without_plugins()
         return local_records[name] if name in local_records else self._plugins()[name]
 
     def __contains__(self, name: object) -> bool:
-        return name in self.here() or name in self._plugins()
+        return name in self.without_plugins() or name in self._plugins()
 
     def __iter__(self) -> Iterator[str]:
-        yield from {**self.here(), **self._plugins()}
+        yield from {**self.without_plugins(), **self._plugins()}
 
     def __len__(self) -> int:
         return len(list(iter(self)))
@@ -199,7 +199,7 @@ class Registry(Mapping[str, R], Generic[R]):
         return next((problem for problem in self.problems() if problem.name == name), None)
 
     def plugins(self) -> Mapping[str, R]:
-        """What other packages brought, by name."""
+        """The records of other packages by name."""
         return dict(self._plugins())
 
     def leave_out(self, name: str, why: str) -> None:
@@ -246,7 +246,7 @@ class Registry(Mapping[str, R], Generic[R]):
         wrong = self._unusable(record)
         if wrong is None and record.name != point.name:
             wrong = f"its entry point is called {point.name!r}, its record {record.name!r}"
-        if wrong is None and record.name in {**self.here(), **plugged}:
+        if wrong is None and record.name in {**self.without_plugins(), **plugged}:
             owner = self._packages.get(record.name, "strop")
             wrong = f"the name {record.name!r} is taken by {owner}; the one that was first stays"
         return wrong
@@ -280,7 +280,7 @@ def register(record: Record, *, replace: bool = False) -> None:
 
 
 def plugins() -> list[Plugin]:
-    """What other packages brought, of the kinds loaded so far."""
+    """The records of other packages, of the kinds loaded so far."""
     return [plugin for registry in _REGISTRIES for plugin in registry.described()]
 
 
@@ -296,7 +296,7 @@ def versions() -> list[list[str]]:
 
 
 def problems() -> list[BrokenPlugin]:
-    """What is wrong with plug-ins of the kinds loaded so far."""
+    """The plug-ins that cannot be used, of the kinds loaded so far."""
     return [problem for registry in _REGISTRIES for problem in registry.problems()]
 
 
@@ -316,7 +316,7 @@ def strays() -> list[BrokenPlugin]:
 
 
 def resolve(reference: Reference) -> Any:
-    """The thing itself."""
+    """The object that a reference names."""
     if not isinstance(reference, str):
         return reference
     module, _, name = reference.partition(":")
@@ -324,7 +324,7 @@ def resolve(reference: Reference) -> Any:
 
 
 def one_line(error: BaseException) -> str:
-    """What an error says, short."""
+    """A short text of an error."""
     return f"{type(error).__name__}: {error}".partition("\n")[0][:300]
 
 

@@ -62,14 +62,14 @@ def bounded_batch(batch_size: int, length: int = 1) -> None:
     bounded("`batch_size`", batch_size * length, MOST_AT_ONCE, fix)
 
 
-def bounded_workers(count: int, *, here: bool) -> None:
+def bounded_workers(count: int, *, on_this_machine: bool) -> None:
     """Refuse more processes than this machine, or any cluster, can run side by side."""
     fix = f"cpu:{cores()} gives each core one process"
-    bounded("`devices`", count, PER_CORE * cores() if here else MOST_ACTORS, fix)
+    bounded("`devices`", count, PER_CORE * cores() if on_this_machine else MOST_ACTORS, fix)
 
 
 def cores() -> int:
-    """Those that this process may use."""
+    """The number of cores that this process may use."""
     try:
         return len(os.sched_getaffinity(0))
     except AttributeError:  # not on every system

@@ -105,7 +105,7 @@ class Column:
         return f"+{digits}" if self.signed and value > 0 else digits
 
     def entry(self, row: Mapping[str, Any]) -> Entry:
-        """What a row says in this column."""
+        """The entry of a row in this column."""
         value, ends = row.get(self.name), ""
         if isinstance(value, Interval) and value.bounded and not self.bare:
             ends = f"[{self.text(value.low)}, {self.text(value.high)}]"
@@ -127,12 +127,12 @@ class Entry:
 
     @property
     def line(self) -> str:
-        """In one line."""
+        """The entry as text in one line."""
         return " ".join(filter(None, [f"{self.value}{self.mark}", self.beside, self.interval]))
 
     @property
     def block(self) -> str:
-        """The interval below."""
+        """The entry as text with the interval below."""
         first = " ".join(filter(None, [f"{self.value}{self.mark}", self.beside]))
         return "\n".join(filter(None, [first, self.interval]))
 
@@ -234,13 +234,13 @@ class Table:
         return list(dict.fromkeys(name for names in columns_of.values() for name in names))
 
     def markdown(self) -> str:
-        """As it is printed, for a page in Markdown."""
+        """The printed table in Markdown."""
         header, lines = self.text()
         rows = [header, ["---"] * len(header), *lines]
         return "\n".join(f"| {' | '.join(map(_markdown, row))} |" for row in rows) + "\n"
 
     def latex(self) -> str:
-        """As it is printed, as a tabular of booktabs."""
+        """The printed table as a LaTeX tabular with booktabs."""
         header, lines = self.text()
         body = [" & ".join(map(_latex, row)) + r" \\" for row in (header, *lines)]
         begin = rf"\begin{{tabular}}{{{'l' * len(header)}}}"
@@ -248,7 +248,7 @@ class Table:
         return "\n".join([*rules, r"\end{tabular}"]) + "\n"
 
     def html(self) -> str:
-        """As it is printed, for a notebook."""
+        """The printed table as HTML, for a notebook."""
         header, lines = self.text()
         head = "".join(f"<th>{escape(cell)}</th>" for cell in header)
         rows = ["".join(f"<td>{_lines(cell)}</td>" for cell in line) for line in lines]
@@ -277,7 +277,7 @@ class Table:
         return pa.table(columns)
 
     def document(self) -> dict[str, Any]:
-        """For JSON."""
+        """The table as a JSON document."""
         return {
             "title": self.title,
             "columns": [_changed_fields(column) for column in self.columns],
@@ -288,7 +288,7 @@ class Table:
 
     @classmethod
     def read(cls, document: Mapping[str, Any]) -> Table:
-        """What `document` wrote."""
+        """The table that `document` wrote."""
         pivot = document.get("pivot")
         return cls(
             str(document["title"]),
@@ -349,7 +349,7 @@ KEYS = {interval_field.name for interval_field in fields(Interval)}
 
 
 def plain(content: Any) -> Any:
-    """With every interval and schedule in it, however deep, as JSON has it."""
+    """A value with every interval and schedule in it, however deep, as JSON."""
     if isinstance(content, Interval):
         return content.document()
     if isinstance(content, Cooling):

@@ -210,12 +210,12 @@ def test_the_library_is_told_to_run_nothing_and_to_fetch_nothing(
     assert empty_foreign("AutoModel", None) == {"trust_remote_code": False}
 
 
-@pytest.mark.parametrize("broken", ["unasked", "FIXED"])
+@pytest.mark.parametrize("broken", ["without_questions", "FIXED"])
 def test_each_of_the_two_locks_holds_alone(
     broken: str, willing: io.StringIO, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """The library is told no, and where it asks all the same it hears nothing."""
-    gone = {"unasked": nullcontext, "FIXED": {"local_files_only": True}}
+    gone = {"without_questions": nullcontext, "FIXED": {"local_files_only": True}}
     monkeypatch.setattr(foreign, broken, gone[broken])
     with pytest.raises(UserError, match="code of its own"):
         load_foreign("AutoConfig", _evil(tmp_path))

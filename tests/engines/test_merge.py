@@ -66,7 +66,7 @@ def test_a_single_token_that_differs_is_a_conflict(tmp_path, position, index) ->
     ids[position] = (ids[position] + 1) % 11
     first = [given(i) for i in (0, 1, 2, 4)]
     second = [given(i, ids=ids) if i == index else given(i) for i in (0, 2, 3, 4, 5)]
-    with pytest.raises(UserError, match="different outputs under one number") as caught:
+    with pytest.raises(UserError, match="different outputs with the same index") as caught:
         merge_runs(runs(tmp_path, first, second), tmp_path / "out")
     assert caught.value.got == f"outputs {index}"
 
@@ -74,7 +74,7 @@ def test_a_single_token_that_differs_is_a_conflict(tmp_path, position, index) ->
 @pytest.mark.parametrize("changes", [{"text": "another"}, {"text": ""}, {"nfe": 12}, {"nfe": 10}])
 def test_another_text_or_number_of_calls_is_a_conflict(tmp_path, changes) -> None:
     places = runs(tmp_path, [given(0), given(1)], [given(0), given(1, **changes)])
-    with pytest.raises(UserError, match="different outputs under one number") as caught:
+    with pytest.raises(UserError, match="different outputs with the same index") as caught:
         merge_runs(places, tmp_path / "out")
     assert caught.value.got == "outputs 1"
 
@@ -125,7 +125,7 @@ def test_responses_of_different_lengths_are_different(tmp_path) -> None:
         cell = run.cell(spec.id)
         cell.add([output(0, ids, prompt="p0")])
         cell.merge()
-    with pytest.raises(UserError, match="different outputs under one number"):
+    with pytest.raises(UserError, match="different outputs with the same index"):
         merge_runs([tmp_path / "one", tmp_path / "two"], tmp_path / "out")
 
 
@@ -185,7 +185,7 @@ def test_two_rows_of_one_run_under_one_number_must_be_equal(tmp_path, changes, r
     if refused:
         with pytest.raises(UserError, match="damaged") as caught:
             merge_runs(places, tmp_path / "out")
-        assert "different outputs under one number: 1" in str(caught.value.got)
+        assert "different outputs with the same index: 1" in str(caught.value.got)
     else:
         [cell] = merge_runs(places, tmp_path / "out").cells()
         assert cell.table()["seconds"].to_pylist() == [0.5, 1.5, 2.5]

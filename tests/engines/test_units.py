@@ -69,7 +69,7 @@ def test_auto_never_guesses(environment: dict[str, str]) -> None:
 
 @pytest.mark.parametrize("text", ["", "2", "2/2", "-1/2", "1/0", "a/b", "1/2/3"])
 def test_what_is_no_shard_is_refused(text: str) -> None:
-    with pytest.raises(UserError, match="no shard"):
+    with pytest.raises(UserError, match="not a shard"):
         Shard.read(text)
 
 
@@ -105,7 +105,7 @@ def test_no_more_processes_are_started_than_cores_can_carry(monkeypatch) -> None
     monkeypatch.setattr(runtime, "cores", lambda: 3)
     assert len(Engine.of(devices="cpu:12").places()) == 12
     for devices in ("cpu:13", "cpu:1000000", "cpu:7,cpu:6", "cpu:9" + "9" * 5000):
-        with pytest.raises(UserError, match=r"too much|no device"):
+        with pytest.raises(UserError, match=r"too much|not a device"):
             Engine.of(devices=devices)
     assert len(Engine.of("ray", "cpu:4096").places()) == 4096  # of other machines
     with pytest.raises(UserError, match="too much"):
@@ -186,7 +186,7 @@ def test_what_is_said_of_an_engine_is_kept() -> None:
         error = caught.value
         told = (f"`{name}` belongs to {to}.", f"`{name}`", f"say {to}")
         assert (error.what, error.where, error.fix) == told
-    with pytest.raises(UserError, match="no device") as caught:
+    with pytest.raises(UserError, match="not a device") as caught:
         Engine.of(devices="cpu:1,")
     assert caught.value.got == "nothing"
 

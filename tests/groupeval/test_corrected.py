@@ -98,7 +98,7 @@ def test_from_a_plan_to_a_corrected_score(
     mark_first(run, plan, 3)
     few = correct_series(judge, anna)["cells"]["a"]
     assert (few["geq"], few["n_graded"]) == (None, 24)
-    with pytest.raises(UserError, match="not so many groups"):
+    with pytest.raises(UserError, match="fewer groups"):
         mark_first(run, plan, 99)
     (Path(run) / FILE).write_text('{"format": 1, "plan_sha256": "x", "sheets": []}')
     with pytest.raises(UserError, match="another plan"):

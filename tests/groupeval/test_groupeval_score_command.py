@@ -228,7 +228,7 @@ def test_the_human_commands(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     (tmp_path / "wrong.json").write_text("{}")
     code, _, err = call(capsys, "import-human", run, tmp_path / "wrong.json")
     assert code == 1
-    assert "no file of human judgments" in err
+    assert "not a file of human judgments" in err
 
 
 @pytest.mark.parametrize(

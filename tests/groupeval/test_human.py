@@ -191,7 +191,7 @@ def broken(run: Path, what: str) -> Any:
         ("id twice", "rule_violation"),
         ("too few", "schema_mismatch"),
         ("other group", "no such group"),
-        ("kind", "no file of human judgments"),
+        ("kind", "not a file of human judgments"),
         ("format", "another format"),
         ("plan", "another plan"),
         ("profile", "another profile"),

@@ -183,7 +183,7 @@ def test_other_bad_inputs_are_told(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="neither a run nor text files"):
         read_inputs([str(tmp_path)])
     (tmp_path / "a.tsv").write_text("text\nx\n")
-    with pytest.raises(UserError, match="cannot be told from its name"):
+    with pytest.raises(UserError, match="cannot be told from the name"):
         read_inputs([str(tmp_path / "a.tsv")])
     (tmp_path / "a.parquet").write_bytes(b"PAR1 no")
     with pytest.raises(UserError, match="Parquet file cannot be read"):
@@ -206,9 +206,9 @@ def test_other_bad_inputs_are_told(tmp_path: Path) -> None:
             "a.csv",
             b"text,prompt\n1,2\n",
             {"field": "x", "prompt_field": "x"},
-            "cannot be one field",
+            "cannot be the same field",
         ),
-        ("a.csv", b"text,prompt\n1,2\n", {"where": [{"steps": 4}]}, "no run of strop"),
+        ("a.csv", b"text,prompt\n1,2\n", {"where": [{"steps": 4}]}, "No input is a run"),
     ],
 )
 def test_what_a_file_does_not_have_or_has_twice_is_told(

@@ -103,5 +103,5 @@ def test_unknown_profiles_are_named(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="no profile called 'webtext-v2'") as caught:
         Profile.load("webtext-v2")
     assert "answers-v1, task-v1, webtext-v1" in str(caught.value.expected)
-    with pytest.raises(UserError, match="not a whole profile"):
+    with pytest.raises(UserError, match="not a complete profile"):
         Profile.load(tmp_path)

@@ -193,7 +193,7 @@ def test_a_file_of_ones_own(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
         ('{"texts": ["a", "b"], "score": "high"}', "valid number"),
         ('{"texts": ["a", "b"], "score": NaN}', "finite number"),
         ('{"texts": ["a", "b"], "label": "middling"}', "'low' or 'high'"),
-        ('{"texts": ["a", "b"], "modes": ["a"]}', "`modes` has not"),
+        ('{"texts": ["a", "b"], "modes": ["a"]}', "`modes` needs one entry"),
         ('{"texts": ["a", "b"], "grades": [1, 11]}', "less than or equal to 10"),
         ('{"texts": ["a", "b"], "score": 1, "task": ["x"]}', "line 1, task"),
         ('{"texts": ["a", "b"], "score": 1, "context": true}', "line 1, context"),

@@ -65,7 +65,7 @@ def test_a_guard_of_texts_that_somebody_brought(tmp_path: Path) -> None:
     assert short.threshold is None  # and the reason says how many are long enough
     assert "0 of 30" in short.source
     path.write_text('{"ids": [1, 2, 3, 11]}\n')
-    with pytest.raises(UserError, match="no clean token"):
+    with pytest.raises(UserError, match="not a clean token"):
         held_out_guard(path, 4, Reader())
 
 

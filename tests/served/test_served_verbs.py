@@ -92,7 +92,7 @@ def test_caps_count_every_model_at_its_own_price(tmp_path: Path) -> None:
     memory = MemoryJournal()
     for entry in sent("a", 7, 10, 1):
         memory.append(entry)
-    how = Serving(max_cost=1.0, prices=prices, place=tmp_path)
+    how = Serving(max_cost=1.0, prices=prices, directory=tmp_path)
     caps = how.caps("a", [Journal(tmp_path / "a" / "calls.jsonl"), memory])
     assert caps.calls == 3
     assert caps.cost == pytest.approx((3000 + 30 + 3000) / 1e6, rel=1e-12)

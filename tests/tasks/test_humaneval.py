@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from strop.errors import UserError
 from strop.tasks import TASKS, check_task, find_box, grade
-from strop.tasks.humaneval import _parsed, check, program, sanitize
+from strop.tasks.humaneval import _pieces, check, program, sanitize
 
 TASK = TASKS["humaneval"]
 ITEMS = {item.id: item for item in TASK.all_items()}
@@ -144,7 +144,7 @@ PIECES = (
 def test_the_text_of_each_statement_read_again_is_that_statement(
     pieces: list[str], between: str
 ) -> None:
-    for piece in _parsed(between.join(pieces)) or ():
+    for piece in _pieces(between.join(pieces)) or ():
         (again,) = ast.parse(piece.text).body
         assert ast.dump(again) == ast.dump(piece.node)
 

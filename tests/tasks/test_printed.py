@@ -7,7 +7,7 @@ import shutil
 import pytest
 
 from strop.tasks import find_box
-from strop.tasks.sandbox import PRINTED, _cut, trial
+from strop.tasks.sandbox import PRINTED, _cut_text, trial
 from strop.tasks.task import Verdict
 
 pytestmark = pytest.mark.skipif(shutil.which("bwrap") is None, reason="bubblewrap is missing")
@@ -64,8 +64,8 @@ def test_a_stdout_that_a_program_has_broken_changes_no_verdict() -> None:
 
 
 def test_much_is_cut_in_the_middle() -> None:
-    assert _cut(b"x" * PRINTED) == "x" * PRINTED
-    told = _cut(b"a" * PRINTED + b"z" * PRINTED + b"\xff")
+    assert _cut_text(b"x" * PRINTED) == "x" * PRINTED
+    told = _cut_text(b"a" * PRINTED + b"z" * PRINTED + b"\xff")
     assert told.startswith("a" * (PRINTED // 2) + "\n… ")
     assert told.endswith("z\ufffd")
     assert f"{PRINTED + 1:,} characters left out" in told

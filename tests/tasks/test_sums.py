@@ -182,7 +182,7 @@ def test_train_and_test_are_apart_and_of_their_sizes(test):
 def test_a_seed_is_a_set(test):
     assert sums.problems("test", 10) == test[:10]
     assert sums.problems("test", 10, seed=1) != test[:10]
-    with pytest.raises(UserError, match="not so many"):
+    with pytest.raises(UserError, match="fewer problems"):
         sums.problems("test", sums.MOST_TESTS + 1)
 
 

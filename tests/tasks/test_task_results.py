@@ -154,7 +154,7 @@ def test_pass_at_k_is_over_the_seeds_of_a_problem(found: Results) -> None:
     assert two.value == pytest.approx((1 + 1 + 2 / 3 + 2 / 3) / 4)
     assert two.n == 4
     assert warm.pass_at(3, "first").value == 1
-    with pytest.raises(UserError, match="not so many answers"):
+    with pytest.raises(UserError, match="fewer answers"):
         warm.pass_at(4, "first")
     row = setting_table(found).rows[1]
     assert row["pass_at"]["2"] == two

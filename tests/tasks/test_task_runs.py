@@ -199,7 +199,7 @@ class TestRefusals:
             run_task("sums", AR, small, length=12)
 
     def test_problems_put_in_another_way(self, small: Path) -> None:
-        with pytest.raises(UserError, match="in another way") as told:
+        with pytest.raises(UserError, match="with other prompt settings") as told:
             run_task("sums", AR, small, bos="never", limit=1)
         assert "bos: tokenizer there, never now" in str(told.value.got)
 
@@ -223,7 +223,7 @@ class TestRefusals:
         (tmp_path / "mine.txt").write_text("mine")
         with pytest.raises(UserError, match="holds files but no task run"):
             run_task("sums", AR, tmp_path, limit=1)
-        with pytest.raises(UserError, match="no task run"):
+        with pytest.raises(UserError, match="not a task run"):
             TaskRun.open(tmp_path)
 
     @pytest.mark.parametrize("asked", [{}, {"task": "sums", "checkpoints": [3]}])

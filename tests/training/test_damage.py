@@ -57,7 +57,7 @@ def test_one_wrong_bit_in_the_corpus_is_told(stopped: Path, name: str) -> None:
     flip(stopped / "shards" / name)
     error = refused(stopped, name)
     assert f"delete {stopped / 'shards'}" in str(error.fix)
-    # As it says: without the directory the corpus is prepared anew, and the run goes on.
+    # As it says: without the directory the corpus is prepared again, and the run goes on.
     for path in (stopped / "shards").iterdir():
         path.unlink()
     assert train(stopped, steps=3)["steps"] == 3

@@ -191,7 +191,7 @@ def test_another_tokenizer_is_refused(checkpoint, tmp_path):
     other = write_checkpoint(tmp_path / "other", mask_id=0)
     text = tmp_path / "text.jsonl"
     text.write_text('{"ids": [1, 2, 3, 4, 5, 6, 7, 8]}\n{"ids": [0, 2, 3, 4, 5, 6, 7, 8]}\n')
-    with pytest.raises(UserError, match="no clean token"):
+    with pytest.raises(UserError, match="not a clean token"):
         study(text, tmp_path / "out", checkpoint, other)
 
 
@@ -223,8 +223,8 @@ def test_a_foreign_directory_is_left_alone(checkpoint, rows, tmp_path):
         ("{}\n", "cannot be read"),
         ('{"ids": ["a"]}\n', "cannot be read"),
         ('{"text": 3}\n', "cannot be read"),
-        ('{"ids": [1, 2, 3, 4, 5, 6, 7, 11]}\n', "no clean token"),
-        ('{"ids": [1, 2, 3, 4, 5, 6, 7, 99]}\n', "no clean token"),
+        ('{"ids": [1, 2, 3, 4, 5, 6, 7, 11]}\n', "not a clean token"),
+        ('{"ids": [1, 2, 3, 4, 5, 6, 7, 99]}\n', "not a clean token"),
     ],
 )
 def test_bad_rows(content, told, checkpoint, tmp_path):

@@ -60,7 +60,9 @@ def didi_modules(
             fix=f"ask for `weights={choice}`" if other in networks else "check that it is complete",
         )
     places = {DISCRIMINATOR: "discriminator", BASE: "backbone"}
-    return networks[name], {k: networks[its] for k, its in places.items() if its in networks}
+    return networks[name], {
+        k: networks[network] for k, network in places.items() if network in networks
+    }
 
 
 BUFFER = "rotary_emb.inv_freq"
@@ -98,7 +100,9 @@ Sizes = dict[str, tuple[int, ...]]
 """Every tensor's key and shape."""
 
 
-def unlike(stored: Sizes, expected: Sizes, others: Mapping[str, list[str]] | None = None) -> str:
+def tensor_differences(
+    stored: Sizes, expected: Sizes, others: Mapping[str, list[str]] | None = None
+) -> str:
     """How the tensors of a file differ from the expected ones, as text; empty where they agree."""
     parts = {
         "missing": [key for key in expected if key not in stored],
@@ -347,7 +351,7 @@ def check_tensors(
     """Refuse a network whose tensors are not the wanted ones, or not finite numbers."""
     sizes = {key: tuple(tensor.shape) for key, tensor in tensors.items() if key != BUFFER}
     not_floating = [f"{k} ({t.dtype})" for k, t in tensors.items() if not t.is_floating_point()]
-    different = unlike(sizes, expected, {"not floating point": not_floating})
+    different = tensor_differences(sizes, expected, {"not floating point": not_floating})
     if different:
         raise UserError(
             "The checkpoint's tensors are not those of a diffusion transformer of this shape.",

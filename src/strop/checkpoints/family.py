@@ -24,7 +24,7 @@ from strop.records.record import FAMILIES, diffusion_families
 
 
 class Inert:
-    """What a pickle said about an object whose class was not loaded. It runs nothing.
+    """A record of what a pickle says about an object whose class is not loaded. It runs nothing.
 
     The same class stands for a global (`name` only), for the result of calling one (`args`,
     `kwargs`) and for the object filled afterwards (`state`, `items`, `entries`).
@@ -80,7 +80,7 @@ class Inert:
 
 
 def described(obj: Any) -> str:
-    """What something out of a file is, for a message; its class by the name that the file gives."""
+    """A description of an object from a file, for a message; its class is the name in the file."""
     if isinstance(obj, Inert):
         return f"an object of the class {obj.name[:200]}"
     return "nothing" if obj is None else f"an object of the type {type(obj).__name__!r}"
@@ -198,7 +198,7 @@ def _checked(name: str, value: Any, where: Path, label: str) -> Any:
     return value
 
 
-_PLACES = (("model_type",), ("algo", "name"), ("graph", "type"), ("parameterization",))
+_FAMILY_KEYS = (("model_type",), ("algo", "name"), ("graph", "type"), ("parameterization",))
 
 
 def family_of_keys(keys: Iterable[str]) -> str | None:
@@ -226,7 +226,7 @@ def _our_name(word: str) -> str:
     """Our name for what a configuration calls a family; its own name where we have none."""
     word = word.lower().replace("-", "_")
     for families in (
-        FAMILIES.here(),
+        FAMILIES.without_plugins(),
         FAMILIES,
     ):  # other packages are loaded only for a word of theirs
         for name, family in families.items():
@@ -238,7 +238,7 @@ def _our_name(word: str) -> str:
 def family_of_config(content: Any) -> str | None:
     """The family that a configuration names, in our word or (where we have none) in its own."""
     for level in levels(content):
-        for keys in _PLACES:
+        for keys in _FAMILY_KEYS:
             word = placeholder_value(level, *keys)
             if isinstance(word, str) and word and not word.startswith("${"):
                 return _our_name(word)

@@ -17,7 +17,7 @@ from strop.checkpoints.files import read_json_object
 from strop.errors import UserError, missing_package
 
 FIXED = {"trust_remote_code": False, "local_files_only": True}
-"""Whatever a caller says."""
+"""Options of every loading, whatever a caller passes."""
 ASKS = "auto_map"
 """Where a configuration names classes of its own, in files beside it."""
 
@@ -32,7 +32,7 @@ def library() -> Any:
 
 
 def load_foreign(kind: str, directory: str | os.PathLike[str], **options: Any) -> Any:
-    """What the class `kind` of transformers makes of the files in a directory.
+    """The object that the class `kind` of transformers loads from a directory.
 
     A checkpoint whose architecture the library has itself is read by the library's own class, also
     if it brings another; one that cannot do without its own code is refused.
@@ -73,7 +73,7 @@ def _own_code(folder: Path) -> list[str]:
 
 
 @contextmanager
-def unasked() -> Iterator[None]:
+def without_questions() -> Iterator[None]:
     """Let a library neither ask on standard input nor print on standard output."""
     stdin = sys.stdin
     with open(os.devnull) as nothing, redirect_stdout(sys.stderr):
@@ -92,7 +92,7 @@ def quiet() -> Iterator[None]:
     logging.set_verbosity_error()
     logging.disable_progress_bar()
     try:
-        with unasked():
+        with without_questions():
             yield
     finally:
         logging.set_verbosity(level)

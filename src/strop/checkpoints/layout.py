@@ -20,7 +20,7 @@ class Layout:
     """What lies in the directory of a released checkpoint."""
 
     config: dict[str, Any]
-    """config.json."""
+    """The content of config.json."""
     sizes: Sizes
     """The tensors of model.safetensors, under the keys of the network itself."""
     prefix: str = ""

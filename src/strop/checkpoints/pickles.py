@@ -121,7 +121,7 @@ class Records:
             raise Refused("numbers in big-endian order")
 
     def program(self) -> bytes:
-        """The pickle itself."""
+        """The bytes of the pickle."""
         return self._read("data.pkl")
 
     def storage(self, dtype: torch.dtype, key: Any) -> Stored:

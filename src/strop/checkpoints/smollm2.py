@@ -58,7 +58,7 @@ def gguf_file() -> Path:
 
 @cache
 def sha256() -> str:
-    """Of the GGUF file: the identity of what is made of it."""
+    """SHA-256 of the GGUF file, which identifies what is made of it."""
     return sha256_of(gguf_file())
 
 

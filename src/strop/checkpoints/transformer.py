@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from strop.checkpoints.checkpoint import damaged
-from strop.checkpoints.config import Sizes, unlike
+from strop.checkpoints.config import Sizes, tensor_differences
 from strop.checkpoints.files import opening
 from strop.errors import UserError
 
@@ -41,7 +41,7 @@ class TransformerShape:
 
 @dataclass(frozen=True)
 class BlockShape(TransformerShape):
-    """The same for a network that reads in blocks, with or without a mixture of experts."""
+    """The shape of a network that reads in blocks, with or without a mixture of experts."""
 
     head_dim: int = 0
     block_length: int = 1
@@ -103,7 +103,7 @@ class Fields:
         return value
 
     def number(self, name: str, default: float | None = None) -> float:
-        """A positive number."""
+        """A field that is a positive number."""
         value = self._value(name, default)
         good = isinstance(value, (int, float)) and not isinstance(value, bool)
         if not good or not (math.isfinite(value) and value > 0):
@@ -180,7 +180,7 @@ def stored_sizes(files: Iterable[Path]) -> Sizes:
 
 def check_sizes(stored: Sizes, expected: Sizes, where: Path) -> None:
     """Refuse weights whose tensors are not those that the configuration asks for."""
-    different = unlike(stored, expected)
+    different = tensor_differences(stored, expected)
     if different:
         raise UserError(
             "The checkpoint's tensors are not those that its configuration asks for.",

@@ -209,7 +209,7 @@ def register(app: typer.Typer) -> None:
     group = typer.Typer(
         no_args_is_help=True, cls=Studies, help="Studies of checkpoints and their samplers."
     )
-    for _, record in sorted(STUDIES.here().items()):
+    for _, record in sorted(STUDIES.without_plugins().items()):
         if record.kind == "study":
             add(group, record)
     app.add_typer(group, name="study")

@@ -60,7 +60,7 @@ class Model(Protocol):
 
 
 def in_one_line(self: Any) -> str:
-    """What a model is, as its repr says it."""
+    """A model's repr."""
     return (
         f"{type(self).__name__}({self.source}, {self.vocab_size:,} tokens, length "
         f"{self.length:,}, {self.spec.network_dtype} on {self.device})"
@@ -194,7 +194,7 @@ def all_logits(denoiser: Denoiser, ids: Tensor, sigma: Tensor | None) -> Tensor:
 def exact_spec(
     family: str, sha256: str, length: int, mask_id: int, **more: float
 ) -> CheckpointSpec:
-    """Of a law that is its own weights; the mask is the token after its last."""
+    """The spec of an exact law, which has no weights; the mask is the token after its last."""
     return CheckpointSpec(
         family=family,
         sha256=sha256,
@@ -206,7 +206,7 @@ def exact_spec(
 
 
 class Timeless:
-    """What denoisers have in common that predict tokens at masks and see no noise level."""
+    """The common part of denoisers that predict tokens at masks and do not see the noise level."""
 
     time_conditioned = False
     __repr__ = in_one_line

@@ -37,11 +37,11 @@ class KeptBlocks:
 
     @property
     def columns(self) -> int:
-        """Positions that are kept."""
+        """The number of positions that are kept."""
         return self.layers[0][0].shape[-2] if self.layers else 0
 
     def of(self, rows: Tensor) -> KeptBlocks:
-        """Those of some sequences."""
+        """The kept blocks of some sequences."""
         return KeptBlocks([(key[rows], value[rows]) for key, value in self.layers])
 
     def last(self, columns: int) -> KeptBlocks:
@@ -104,7 +104,7 @@ class BD3LM(MDLM):
     def of_checkpoint(
         cls, checkpoint: Checkpoint, shape: DiTShape, spec: CheckpointSpec, device: torch.device
     ) -> Self:
-        """With the block size of its configuration, which no tensor tells."""
+        """Load with the block size of the configuration, which no tensor shows."""
         block = checkpoint.config.get("block_size")
         if block is None:
             raise UserError(

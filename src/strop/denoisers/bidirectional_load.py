@@ -117,14 +117,14 @@ class Release:
 
     family: str
     model_type: str
-    """As config.json says it."""
+    """The `model_type` in config.json."""
     architectures: tuple[str, ...]
-    """As config.json says it."""
+    """The `architectures` in config.json."""
     architecture: str
-    """As transformers says it."""
+    """The name of the network's classes in transformers."""
     denoiser: type[Any]
     shape: Callable[[Fields], Any]
-    """Read from the configuration."""
+    """The shape, from the configuration's fields."""
     sizes: Callable[[Any], Sizes]
     """Every tensor's key and size in the public file."""
     config: Callable[[TransformerShape, int], dict[str, Any]]
@@ -137,7 +137,7 @@ class Release:
     """Turns as the public chat models know them, for tiny checkpoints."""
     renaming: Mapping[str, str] = field(default_factory=dict)
     """From patterns of public keys to transformers' keys."""
-    unsaid: Mapping[str, Any] = field(default_factory=dict)
+    defaults: Mapping[str, Any] = field(default_factory=dict)
     """What configurations may leave to the code."""
     codec: Callable[[Path, int], TextCodec | None] | None = None
     """The tokenizer in a directory, where it is no plain `tokenizer.json`."""
@@ -160,7 +160,7 @@ class Release:
         options = load_options(loading.load, loading.dtype)
         directory = directory_of(located)
         config = read_json_object(directory / CONFIG)
-        fields = Fields({**self.unsaid, **config}, directory / CONFIG)
+        fields = Fields({**self.defaults, **config}, directory / CONFIG)
         fields.only(self.variants)
         shape = checked_shape(self.shape(fields), fields.where)
         files = weight_files(directory)
@@ -249,7 +249,7 @@ class Release:
 
 
 def first_device(network: Any) -> torch.device:
-    """Where the embedding is computed: its weights may lie elsewhere until then (offloading)."""
+    """The device of the embedding; its weights may be elsewhere until it runs (offloading)."""
     embedding = network.get_input_embeddings()
     execution = getattr(getattr(embedding, "_hf_hook", None), "execution_device", None)
     if embedding.weight.device.type != "meta" or execution is None:

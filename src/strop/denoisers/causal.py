@@ -137,7 +137,7 @@ def _start(directory: Path, config: Any) -> int:
 
 
 def _ids(config: Any, name: str) -> list[int]:
-    """What a configuration says there: an id, or several."""
+    """The ids in a field of a configuration, which holds one or several."""
     value = getattr(config, name, None)
     several = value if isinstance(value, (list, tuple)) else [value]
     return [token for token in several if isinstance(token, int)]

@@ -77,7 +77,7 @@ def resolve_device(name: str) -> torch.device:
         )
     if kind == "cuda" and number and int(number) >= torch.cuda.device_count():
         raise UserError(
-            "There is no CUDA device of that number.",
+            "There is no CUDA device with that number.",
             where="`device`",
             got=name,
             expected=f"cuda:0 to cuda:{torch.cuda.device_count() - 1}",
@@ -164,7 +164,7 @@ def free_bytes(device: torch.device) -> int | None:
 
 
 def _free_here() -> int | None:
-    """Of this machine; a container may have less."""
+    """Free bytes of this machine; a container may have fewer."""
     try:
         with open("/proc/meminfo") as lines:
             meminfo = dict(line.split(":", 1) for line in lines)

@@ -62,14 +62,14 @@ class CanvasMemory:
     cache: Any
     """transformers' dynamic cache: exact. (Its static one is wrong beyond the window.)"""
     length: int
-    """Tokens that it holds."""
+    """The number of tokens that it holds."""
     seen: Tensor | None = None
     """[B, length], where a token is text; None: everywhere."""
     states: Tensor | None = None
     """[B, n, D], of the tokens that were read last."""
 
     def of(self, rows: Tensor) -> CanvasMemory:
-        """That of some sequences."""
+        """The memory of some sequences."""
         cache = copy(self.cache)
         cache.layers = [copy(layer) for layer in self.cache.layers]
         for layer in cache.layers:
@@ -150,7 +150,7 @@ class DiffusionGemma:
 
     @property
     def dtype(self) -> torch.dtype:
-        """Of the weights, in which the next call is told what this one predicted."""
+        """The dtype of the weights, in which predictions are passed to the next call."""
         return self.network.model.decoder.embed_tokens.weight.dtype
 
     @torch.no_grad()
@@ -217,7 +217,7 @@ def _network(directory: Path, options: Any, device: torch.device) -> Any:
 
 
 def _shape(config: Mapping[str, Any], where: Path) -> dict[str, int | float | bool]:
-    """What a generator's identity says of the network; transformers reads the rest."""
+    """The network's part of a generator's identity; transformers reads the rest."""
     text = config.get("text_config")
     if not isinstance(text, Mapping):
         raise UserError(
@@ -259,7 +259,7 @@ CHAT_TEMPLATE = (
 SPECIAL = ("<bos>", "<|endoftext|>", "<pad>", "<|turn>", "<turn|>")
 """Tokens beyond those of text; the second ends a text."""
 CANVAS, WINDOW = 16, 24
-"""Of a tiny checkpoint."""
+"""Positions of a tiny checkpoint's canvas and sliding window."""
 
 
 def layout(shape: DiTShape) -> Layout:

@@ -82,5 +82,5 @@ RELEASE = Release(
     chat_template=CHAT_TEMPLATE,
     codec=_codec,
 )
-"""The public layout."""
+"""Dream's public layout."""
 load, layout = RELEASE.load, RELEASE.layout

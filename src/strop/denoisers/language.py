@@ -132,7 +132,7 @@ class LanguageCodec(TextCodec):
         return self._language.encode(text).tolist()
 
     def encode_all(self, texts: Sequence[str]) -> list[list[int]]:
-        """The same of many texts."""
+        """The ids of many texts."""
         return [self.encode(text) for text in texts]
 
     def decode(self, ids: Iterable[int], mask_id: int | None = None) -> str:  # noqa: ARG002

@@ -143,5 +143,5 @@ RELEASE = Release(
     chat_template=CHAT_TEMPLATE,
     renaming=_RENAMING,
 )
-"""The public layout."""
+"""LLaDA's public layout."""
 load, layout = RELEASE.load, RELEASE.layout

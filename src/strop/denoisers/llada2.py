@@ -199,7 +199,7 @@ RELEASE = Release(
     sizes=_sizes,
     config=_config,
     variants=_RELEASED,
-    unsaid={"mask_token_id": MASK},
+    defaults={"mask_token_id": MASK},
     special=SPECIAL,
     chat_template=CHAT_TEMPLATE,
     renaming=_RENAMING,
@@ -207,5 +207,5 @@ RELEASE = Release(
     grown=_grown,
     ends=(END,),
 )
-"""The public layout."""
+"""LLaDA 2's public layout."""
 layout = RELEASE.layout

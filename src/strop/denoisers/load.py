@@ -44,7 +44,7 @@ class Loading:
     device: torch.device
     """`meta` where the weights stay away: other processes have them."""
     dtype: str
-    """Of the matrix products."""
+    """The dtype of the matrix products."""
     load: Mapping[str, Any] = field(default_factory=dict)
     """Options that are handed to transformers, where the family is loaded by it."""
 

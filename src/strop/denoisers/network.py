@@ -67,7 +67,7 @@ class NetworkDenoiser:
         return all_log_probs(self, ids, self._sigma(sigma, len(ids))).cpu()  # waits
 
     def _levels(self, sigma: Tensor | float | None, batch: int) -> Tensor:
-        """The same where the prediction depends on it."""
+        """The noise levels, required because the prediction depends on them."""
         levels = self._sigma(sigma, batch)
         if levels is None:
             raise UserError(
@@ -108,7 +108,7 @@ def cast_products(network: Trunk, dtype: torch.dtype) -> None:
 
 
 def described(checkpoint: Checkpoint, shape: DiTShape) -> dict[str, Any]:
-    """What a denoiser says of where it comes from, and its tokenizer."""
+    """A denoiser's source and tokenizer."""
     source = checkpoint.source
     if checkpoint.revision is not None:
         source = f"{source.partition('@')[0]}@{checkpoint.revision}"

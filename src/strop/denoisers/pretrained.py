@@ -28,7 +28,7 @@ from strop.spec.generator import CheckpointSpec
 DTYPES = ("float32", "bfloat16", "float16")
 _ADAPTER = ("adapter_config.json", "adapter_model.safetensors")
 # The loader's own: they would run foreign code, or load something other than the checkpoint.
-_OURS = (
+_RESERVED = (
     "config",
     "is_causal",
     "key_mapping",
@@ -42,7 +42,7 @@ _OURS = (
     "use_safetensors",
 )
 # Where the parts lie, not what they compute.
-_PLACES = ("device_map", "low_cpu_mem_usage", "max_memory", "offload_buffers", "offload_folder")
+_PLACEMENT = ("device_map", "low_cpu_mem_usage", "max_memory", "offload_buffers", "offload_folder")
 _DEFAULTS = {"attn_implementation": "sdpa"}
 _FAILURES = (ValueError, KeyError, OSError, RuntimeError, ImportError, TypeError, SafetensorError)
 
@@ -52,7 +52,7 @@ class LoadOptions:
     """Options of one loading."""
 
     dtype: str
-    """Of the network."""
+    """The dtype of the network."""
     passed: dict[str, Any] = field(default_factory=dict)
     """Handed to `from_pretrained` as they are."""
     adapter: Path | None = None
@@ -73,7 +73,7 @@ def load_options(load: Mapping[str, Any] | None, dtype: str) -> LoadOptions:
     default. `load["adapter"]` is a directory with a PEFT adapter.
     """
     passed = dict(load or {})
-    reserved = [name for name in passed if name in _OURS]
+    reserved = [name for name in passed if name in _RESERVED]
     if reserved:
         raise UserError(
             f"The loader sets {reserved[0]!r} itself.",
@@ -85,7 +85,7 @@ def load_options(load: Mapping[str, Any] | None, dtype: str) -> LoadOptions:
     dtype = _dtype(passed.pop("dtype", None), dtype)
     adapter = passed.pop("adapter", None)
     directory = None if adapter is None else _adapter(adapter)
-    identifying = {k: v for k, v in passed.items() if k not in _PLACES and v != _DEFAULTS.get(k)}
+    identifying = {k: v for k, v in passed.items() if k not in _PLACEMENT and v != _DEFAULTS.get(k)}
     hashable = {name: _plain(name, value) for name, value in identifying.items()}
     if directory is not None:
         hashable["adapter"] = sha256_of_all([directory / name for name in _ADAPTER])
@@ -219,7 +219,7 @@ def _adapt(network: Any, directory: Path) -> None:
 def spec_of(
     family: str, files: Sequence[Path], shape: Mapping[str, Any], options: LoadOptions
 ) -> CheckpointSpec:
-    """What the files and the options make: the identity of a checkpoint."""
+    """The identity of a checkpoint, from its files and options."""
     load_identity = {} if options.identity is None else {"load": options.identity}
     sha256 = sha256_of_all(files)
     return CheckpointSpec(
@@ -269,7 +269,7 @@ def _finite(tensor: torch.Tensor) -> bool:
 
 
 def first_line(error: Exception) -> str:
-    """What an error of another library says, short enough for a message."""
+    """The first line of another library's error, short enough for a message."""
     text = str(error).strip()
     if not text or isinstance(error, KeyError):  # whose text is a bare word
         return f"{type(error).__name__} {text}".strip()[:200]

@@ -18,7 +18,7 @@ Prompts = PromptSet | Canvases | str | os.PathLike[str] | Sequence[str | Mapping
 
 
 def reader_of(model: Model) -> PromptReader:
-    """What must be known of a model to lay prompts before it."""
+    """What prompts need to know about a model."""
     codec = model.codec
     return PromptReader(
         vocab_size=model.vocab_size,

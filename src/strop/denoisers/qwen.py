@@ -52,14 +52,14 @@ def shape_fields(config: Fields) -> dict[str, Any]:
 
 
 def block_fields(config: Fields) -> dict[str, Any]:
-    """The same of a network that reads in blocks, whose heads may have a size of their own."""
+    """The same for a network that reads in blocks, whose heads may have a size of their own."""
     fields = shape_fields(config)
     head = config.count("head_dim", fields["width"] // fields["n_heads"])
     return {**fields, "head_dim": head}
 
 
 def written(shape: TransformerShape, eos_id: int) -> dict[str, Any]:
-    """The same fields, to write."""
+    """The same fields as they are written to config.json."""
     ends = dict.fromkeys(("bos_token_id", "eos_token_id", "pad_token_id"), eos_id)
     extra = {"mask_token_id": shape.mask_id, "rope_theta": shape.rope_theta}
     return dict(sorted({**decoder_config(shape), **ends, **extra}.items()))
@@ -105,7 +105,7 @@ def decoder_sizes(
 
 
 def mlp_sizes(prefix: str, width: int, inner: int) -> Sizes:
-    """A gated MLP."""
+    """The tensors of a gated MLP."""
     return {
         f"{prefix}gate_proj.weight": (inner, width),
         f"{prefix}up_proj.weight": (inner, width),
@@ -181,13 +181,13 @@ SDAR_RELEASE = Release(
     sizes=_sdar_sizes,
     config=_sdar_config,
     variants=VARIANTS | {"attention_bias": False, "mlp_only_layers": [], "decoder_sparse_step": 1},
-    unsaid={"mask_token_id": SDAR_MASK},
+    defaults={"mask_token_id": SDAR_MASK},
     special=SDAR_SPECIAL,
     chat_template=CHATML,
     network=_sdar_network,
     grown=lambda shape: BlockShape.of(shape, SDAR_BLOCK),
 )
-"""The public layout."""
+"""SDAR's public layout."""
 SPARSE = replace(SDAR_RELEASE, architectures=("SDARMoeForCausalLM",), architecture="Qwen3Moe")
 """The same with a mixture of experts."""
 sdar_layout = SDAR_RELEASE.layout
@@ -224,11 +224,11 @@ FAST_RELEASE = Release(
     sizes=lambda shape: decoder_sizes(shape, shape.head_dim, bias=True),
     config=lambda shape, eos_id: {**written(shape, eos_id), "bd_size": FAST_BLOCK},
     variants=VARIANTS,
-    unsaid={"mask_token_id": FAST_MASK},
+    defaults={"mask_token_id": FAST_MASK},
     special=FAST_SPECIAL,
     chat_template=CHATML,
     grown=lambda shape: BlockShape.of(shape, FAST_BLOCK),
     ends=(FAST_END,),
 )
-"""The public layout."""
+"""Fast-dLLM v2's public layout."""
 load_fast_dllm_v2, fast_dllm_v2_layout = FAST_RELEASE.load, FAST_RELEASE.layout

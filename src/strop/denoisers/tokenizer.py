@@ -114,7 +114,7 @@ class TextCodec:
     def opening(self) -> tuple[int, ...]:
         """What the tokenizer's own post-processor puts before a text (GPT-2: nothing)."""
         plain = self.encode("a")
-        with _ending(self._source):
+        with _explaining_panics(self._source):
             called = self._tokenizer.encode("a", add_special_tokens=True).ids
         for start in range(len(called) - len(plain) + 1):
             if called[start : start + len(plain)] == plain:
@@ -137,12 +137,12 @@ class TextCodec:
                 got=f"a lone surrogate at character {error.start}",
                 fix="decode the file with the right encoding",
             ) from error
-        with _ending(self._source):
+        with _explaining_panics(self._source):
             return self._tokenizer.encode(text, add_special_tokens=False).ids
 
     def encode_all(self, texts: Sequence[str]) -> list[list[int]]:
         """The ids of many texts, on all cores."""
-        with _ending(self._source):
+        with _explaining_panics(self._source):
             encodings = self._tokenizer.encode_batch(texts, add_special_tokens=False)
         return [encoding.ids for encoding in encodings]
 
@@ -164,7 +164,7 @@ class TextCodec:
         # Whole runs are decoded at once: one character's bytes may span several tokens.
         for is_known, run in groupby((int(i) for i in ids), key=plain):
             if is_known:
-                with _ending(self._source):
+                with _explaining_panics(self._source):
                     pieces.append(self._tokenizer.decode(list(run), skip_special_tokens=False))
             else:
                 pieces += ["[MASK]" if i == mask_id else f"[UNK:{i}]" for i in run]
@@ -172,7 +172,7 @@ class TextCodec:
 
 
 @contextmanager
-def _ending(source: Path | None) -> Iterator[None]:
+def _explaining_panics(source: Path | None) -> Iterator[None]:
     """Tell that a tokenizer's regular expression has exploded.
 
     The library stops a search after ten million steps, by a panic; below that it is only slow.

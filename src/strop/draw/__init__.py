@@ -65,7 +65,7 @@ class Kept(TypedDict, total=False):
 
     out: str | os.PathLike[str] | None
     force: bool
-    """Begin anew."""
+    """Delete what is there and begin again."""
     grow: bool
     """Keep the cells that a run has beside these."""
 
@@ -278,7 +278,7 @@ class Planned:
 
 
 def _trial_sampler(sampler: SamplerSpec) -> SamplerSpec:
-    """With few updates, where the sampler can have few."""
+    """The sampler with few updates, where it allows few."""
     if SAMPLERS[sampler.name].causal or sampler.grid != "uniform" or sampler.steps <= TRIAL_STEPS:
         return sampler
     try:

@@ -20,7 +20,7 @@ LENGTH, STEPS = 32, 4
 
 @dataclass(frozen=True)
 class CheckedModel:
-    """What a look at a checkpoint found."""
+    """The result of checking a checkpoint."""
 
     source: str
     family: str

@@ -81,7 +81,7 @@ def _field_value(value: Any) -> Any:
 
 @dataclass
 class _Asking:
-    """What the requests for one unit share."""
+    """The common state of the requests for one unit."""
 
     client: Client
     caps: Caps
@@ -220,31 +220,36 @@ class ServedWorker:
         except UserError:
             work.journal.append({**line, "outcome": SETTLED, **tab.entry()})
             raise
-        came = reply.delivered and reply.failure != "refused"
-        if came and not reply.reply and _asks_of_nothing(body) and reply.finish_reason == "length":
+        arrived = reply.delivered and reply.failure != "refused"
+        if (
+            arrived
+            and not reply.reply
+            and _asks_of_nothing(body)
+            and reply.finish_reason == "length"
+        ):
             work.journal.append({**line, **reply.record(), **tab.entry(), "outcome": SETTLED})
             raise UserError(
                 "The server generates nothing from an empty text.",
                 where=self._model.source,
                 got="an empty reply that ended at the limit of tokens",
                 expected="a text to go on from",
-                fix="say the model's beginning-of-text, the setting `start=<s>` (in a study "
+                fix="set the model's beginning-of-text, for example `start=<s>` (in a study "
                 "an axis), or give `prompts`",
             )
-        if came:  # a reply without a text is an empty one
+        if arrived:  # a reply without a text is an empty one
             reply.reply = (reply.reply or "").encode(errors="replace").decode()
         entry = {
             **line,
             **reply.record(),
             **tab.entry(),
-            "outcome": REPLY if came else reply.failure,
+            "outcome": REPLY if arrived else reply.failure,
             "concurrency": self._how.concurrency,
             "reply_sha256": None if reply.reply is None else hash_of(reply.reply),
         }
-        if came:
+        if arrived:
             self._check_pin(work, entry)
         work.journal.append(entry)
-        if came:
+        if arrived:
             work.arrived.put((index, entry))
             return
         _refuse_form(reply, self._model.source)
@@ -332,7 +337,7 @@ def latency_of(cells: Sequence[Cell]) -> tuple[str, ...]:
 
 
 def _pin(entry: Mapping[str, Any]) -> dict[str, Any]:
-    """What stands in place of the weights' hash."""
+    """The server's own statement of its model, in place of the weights' hash."""
     return {"model": entry.get("model"), "fingerprint": entry.get("system_fingerprint")}
 
 

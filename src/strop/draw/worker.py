@@ -66,7 +66,7 @@ def checked_batch(
 
 
 def default_batch(model: Model, spec: SamplerSpec, length: int) -> int:
-    """The default."""
+    """The batch size by default."""
     if spec.implementation == "dense":
         return max(1, min(64, DENSE_ENTRIES // (length * model.vocab_size)))
     return max(1, min(MOST, FAST_TOKENS // length))
@@ -89,7 +89,7 @@ def largest_batch(model: Model, spec: SamplerSpec, length: int) -> int:
 
 
 def _bytes(model: Model, length: int) -> int:
-    """Of one sequence, when all its positions are drawn at once."""
+    """Bytes of one sequence, when all its positions are drawn at once."""
     tables = TABLES * length * model.vocab_size * 4
     if not isinstance(model, Denoiser):
         return tables
@@ -182,7 +182,7 @@ class ModelJob:
     spec: CheckpointSpec
     """What it must have loaded."""
     fingerprint: str
-    """Of the checkpoint's files."""
+    """SHA-256 of the checkpoint's files."""
 
     def check(self) -> None:
         """The checkpoint can be read here, and is the same."""
@@ -198,7 +198,7 @@ class ModelJob:
 
     @property
     def needs(self) -> tuple[LoadRecipe, CheckpointSpec, str]:
-        """The checkpoint."""
+        """What the job needs loaded: the checkpoint."""
         return self.recipe, self.spec, self.fingerprint
 
     def load(self, device: str) -> Model:
@@ -224,7 +224,7 @@ class DrawJob(ModelJob):
     canvases: Canvases | None
 
     def open(self, loaded: Model) -> DrawWorker:
-        """With the checkpoint, which other cells may have been drawn from."""
+        """A worker with the checkpoint, which other cells may share."""
         worker = DrawWorker(loaded, self.cells, self.canvases)
         worker.facts["checkpoint"] = self.recipe.as_written
         return worker

@@ -38,7 +38,7 @@ def merge_runs(sources: Sequence[str | os.PathLike[str]], out: str | os.PathLike
     folder = Folder(out, *_whose(runs))
     merged = Run.prepare(folder, asked, [cell.spec for cell in first.cells()])
     for run in runs:
-        _take_in(run, merged)
+        _merge_run(run, merged)
     for cell in merged.cells():
         cell.merge()
     return merged
@@ -67,7 +67,7 @@ def _refuse_others(first: Run, other: Run) -> None:
         )
 
 
-def _take_in(run: Run, merged: Run) -> None:
+def _merge_run(run: Run, merged: Run) -> None:
     """Everything that one run has."""
     guard = run.guard()
     if guard is not None and merged.guard() is None:
@@ -102,10 +102,10 @@ def _refuse_conflicts(cell: Cell, new: pa.Table, old: pa.Table) -> None:
     differ = ~same_outputs(new.take(new_rows), old.take(old_rows), cell.spec)
     if differ.any():
         raise UserError(
-            "Two runs have different outputs under one number.",
+            "Two runs have different outputs with the same index.",
             where=cell.path,
             got=f"outputs {spelled(index[differ].tolist())}",
-            expected="equal ones: the cell, the seed and the number are the same",
+            expected="equal ones: the cell, the seed and the index are the same",
             fix="find out which of them was drawn otherwise (other packages, another device, "
             "another batch size), and merge without it",
         )
@@ -147,6 +147,6 @@ def _refuse_other_scores(cell: Cell, new: ScoreTable, old: ScoreTable) -> None:
             f"Two runs have different scores of one output ({new.metric.name}).",
             where=cell.path,
             got=f"{', '.join(sorted(names))} of outputs {spelled(index[differ].tolist())}",
-            expected="equal ones: the metric, the cell and the number are the same",
+            expected="equal ones: the metric, the cell and the index are the same",
             fix="delete the scores that are wrong, and score again after merging",
         )

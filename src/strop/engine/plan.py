@@ -2,9 +2,8 @@
 
 `Engine` says where the work runs; it is checked as far as that goes without loading anything.
 
-What a long loop tells while it works: a progress bar, a log, or nothing.
-
-The Ray cluster that work may go to: joined where it is named, else one of this machine's own.
+The file also holds what a long loop reports while it works (a progress bar, a log, or nothing), and
+the Ray cluster that work may go to: the named one, else one of this machine's own.
 """
 
 from __future__ import annotations
@@ -171,14 +170,14 @@ class Engine:
         for word in (devices or "all").split(","):
             if word != "all" and not (_DEVICE.fullmatch(word) or _SOME_CPUS.fullmatch(word)):
                 raise UserError(
-                    "This is no device.",
+                    "This is not a device.",
                     where="`devices`",
                     got=word or "nothing",
                     expected="cuda:0,cuda:1, all, or cpu:2",
                 )
             several = _SOME_CPUS.fullmatch(word)
             workers += int(several[1]) if several else 1
-        bounded_workers(workers, here=kind == "devices")
+        bounded_workers(workers, on_this_machine=kind == "devices")
         part = None if shard is None else Shard.read(shard)
         return cls(kind, devices, ray_address, part)
 
@@ -358,7 +357,7 @@ class Shard:
         match = re.fullmatch(r"(\d+)/(\d+)", text)
         if not match or int(match[1]) >= int(match[2]):
             raise UserError(
-                "This is no shard.",
+                "This is not a shard.",
                 where="`shard`",
                 got=text,
                 expected="i/n with i from 0 to n - 1, such as 0/4, or auto",

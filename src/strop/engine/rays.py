@@ -29,11 +29,11 @@ class Actor:
 
     def open(self, job: bytes) -> tuple[str, Any]:
         """Take a job up."""
-        return self._told("ready", lambda: dict(self._opened(job).facts))
+        return self._event("ready", lambda: dict(self._opened(job).facts))
 
     def work(self, cell: int, missing: Any) -> tuple[str, Any]:
         """Do one unit."""
-        return self._told("done", lambda: list(self._worker.work(cell, missing)))
+        return self._event("done", lambda: list(self._worker.work(cell, missing)))
 
     def _opened(self, job: bytes) -> Worker:
         if self._threads is not None:
@@ -44,7 +44,7 @@ class Actor:
         self._worker = self._slot.open(pickle.loads(job))
         return self._worker
 
-    def _told(self, kind: str, what: Callable[[], Any]) -> tuple[str, Any]:
+    def _event(self, kind: str, what: Callable[[], Any]) -> tuple[str, Any]:
         try:
             return kind, what()
         except Exception as error:

@@ -1,8 +1,8 @@
-"""Doing the units of a sink: in this process, or by the workers of an engine, all kept busy.
+"""Do the units of a sink: in this process, or by the workers of an engine, all kept busy.
 
-What a worker is: it takes a job up, with a model loaded, and does one unit after the other.
+A worker takes a job, with a model loaded, and does one unit after the other.
 
-Cells of a study that are tables: measured in blocks, each kept as a part until all are there.
+Cells of a study that are tables are measured in blocks; each is kept as a part until all are there.
 """
 
 from __future__ import annotations
@@ -59,14 +59,14 @@ def workers(engine: Engine) -> Iterator[Workers]:
     kept = _KEPT.get()
     with ExitStack() as stack:
         idle = None if kept is None else kept.pop(engine, None)
-        running = stack.enter_context(_started(engine) if idle is None else idle)
+        running = stack.enter_context(_start_workers(engine) if idle is None else idle)
         yield running
         if kept is not None:
             kept[engine] = running
             stack.pop_all()
 
 
-def _started(engine: Engine) -> Workers:
+def _start_workers(engine: Engine) -> Workers:
     if engine.kind == "ray":
         from strop.engine.rays import Actors
 
@@ -192,7 +192,7 @@ class _Driving:
             raise Lost(
                 "All workers died.",
                 got="; ".join(dict.fromkeys(self.gone.values())),
-                fix="run the same command again; if they die again, look whether memory suffices",
+                fix="run the same command again; if they die again, check the free memory",
             )
 
 

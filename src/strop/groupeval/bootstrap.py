@@ -284,7 +284,7 @@ def against_first(judgments: Judgments) -> list[dict[str, Any]]:
 
 
 def _row(a: Judgments, b: Judgments, left: JudgedCell, right: JudgedCell) -> dict[str, Any]:
-    row = compare_by_prompt(left, right) if a.by_prompt else _apart(left, right, a.modes)
+    row = compare_by_prompt(left, right) if a.by_prompt else _difference(left, right, a.modes)
     for side, judgments, cell in (("a", a, left), ("b", b, right)):
         row |= {
             f"cell_{side}": cell.name,
@@ -296,7 +296,7 @@ def _row(a: Judgments, b: Judgments, left: JudgedCell, right: JudgedCell) -> dic
     return row
 
 
-def _apart(left: JudgedCell, right: JudgedCell, modes: bool) -> dict[str, Any]:
+def _difference(left: JudgedCell, right: JudgedCell, modes: bool) -> dict[str, Any]:
     """B minus A: their outputs are not paired, and no group holds both."""
     if left.size != right.size:
         raise UserError(
@@ -338,7 +338,7 @@ def _pairs(a: Judgments, b: Judgments) -> list[tuple[str, str]]:
     if not pairs:
         raise UserError(
             "The two have no cell in common.",
-            got=f"{_listed(a)} in {a.source}; {_listed(b)} in {b.source}",
+            got=f"{_cell_names(a)} in {a.source}; {_cell_names(b)} in {b.source}",
             expected="cells of the same names, or one cell on each side",
             fix="name the cells, such as RUN:CELL",
         )
@@ -356,5 +356,5 @@ def _cell(judgments: Judgments, name: str) -> JudgedCell:
     return judgments.cells[name]
 
 
-def _listed(judgments: Judgments) -> str:
+def _cell_names(judgments: Judgments) -> str:
     return ", ".join(list(judgments.planned)[:5])

@@ -265,7 +265,7 @@ def write_novelty(folder: Path, series: Series) -> list[Path]:
             ("scores", (*keys[0], *keys[1], *scored)),
         ):
             lines = [json.dumps({k: row[k] for k in have}, ensure_ascii=False) for row in rows]
-            files.append(folder / _plain(cell) / f"{name}.jsonl")
+            files.append(folder / _plain_name(cell) / f"{name}.jsonl")
             files[-1].parent.mkdir(parents=True, exist_ok=True)
             write(files[-1], "".join(line + "\n" for line in lines).encode())
     return files
@@ -287,5 +287,5 @@ def _row(number: int, verdict: GroupVerdict, texts: list[str]) -> dict[str, Any]
     }
 
 
-def _plain(name: str) -> str:
+def _plain_name(name: str) -> str:
     return "".join(c if c.isalnum() or c in "-_." else "-" for c in name).strip(".") or "cell"

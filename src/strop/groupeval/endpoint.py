@@ -144,7 +144,7 @@ async def settle_form(
     for number in range(1, 2 + len(FORMATS) + len(_decoding(asked))):
         line = {"sheet": "probe", "repeat": 0, "attempt": number, "session": session}
         answer = await _ask(judge, connect(_brief(judge)), budget, journal, line)
-        if _answered(answer):
+        if _form_works(answer):
             return judge
         better = None if answer.trouble is None else adapted(judge, answer.trouble)
         if better is None:
@@ -159,7 +159,7 @@ def _brief(judge: JudgeSpec) -> JudgeSpec:
     return judge.model_copy(update={"decoding": {**_decoding(judge), **limits}})
 
 
-def _answered(answer: Reply) -> bool:
+def _form_works(answer: Reply) -> bool:
     """Whether the server took the form; some say by an error that a reply was cut by length."""
     if answer.delivered:
         return True
@@ -180,14 +180,14 @@ async def _ask(
         answer = await endpoint.ask(PROBE, tab, lambda trouble: adapted(judge, trouble) is not None)
     except Exhausted as error:
         raise Incomplete(
-            "A cap was reached before it was known how to ask this judge.",
+            "A cap was reached before the form of requests to this judge was settled.",
             got=error,
             fix="the same command with a higher cap",
         ) from None
     finally:
         await endpoint.close()
         if tab.calls:
-            form = judge.document() if _answered(answer) else None
+            form = judge.document() if _form_works(answer) else None
             settled = {"outcome": SETTLED, "judge": form, "detail": answer.detail, **tab.entry()}
             journal.append({**line, **settled, "tokens": answer.tokens, "model": answer.model})
     return answer

@@ -5,15 +5,14 @@ labels, the rules and the rubric. It is one file that loads nothing, keeps its p
 browser and saves a JSON file. Each answer in it has the form that the profile's schema asks of
 every judge, so one validation serves all.
 
-Groups of texts that people rated: those that ship, and a user's own.
-
-One group is one JSON object a line; `texts` and one of `score`, `label`, `modes`, `grades` are
-needed, and every other field that holds a number is a column that can be compared with people too:
+Groups of texts that people rated come with the package or from a user's file with one JSON object a
+line. `texts` and one of `score`, `label`, `modes`, `grades` are needed; every other field that
+holds a number is a column that can be compared with people too:
 
     {"texts": ["...", "..."], "context": "...", "task": "story", "score": 3.2, "label": "high",
      "modes": ["a", "b"], "grades": [7.5, 5]}
 
-What ships is conTest and decTest of Tevet and Berant (assets/human-groups/README.md).
+The groups that ship are conTest and decTest of Tevet and Berant (assets/human-groups/README.md).
 """
 
 from __future__ import annotations
@@ -162,7 +161,7 @@ class _Rated(BaseModel):
         for name in ("modes", "grades"):
             values = getattr(self, name)
             if values is not None and len(values) != len(self.texts):
-                raise ValueError(f"`{name}` has not one for each text")
+                raise ValueError(f"`{name}` needs one entry for each text")
         return self
 
 
@@ -260,7 +259,7 @@ def _read_csv(path: Path, plan: Plan, profile: Profile) -> dict[str, Any]:
         groups.setdefault(filled["group"], []).append({**filled, "line": str(number)})
     replies = {
         group: {
-            "outputs": [_graded(row, profile, path) for row in rows_of_group],
+            "outputs": [_grades_of_row(row, profile, path) for row in rows_of_group],
             "confidence": next(
                 (r["confidence"] for r in rows_of_group if r["confidence"]), "medium"
             ),
@@ -271,7 +270,7 @@ def _read_csv(path: Path, plan: Plan, profile: Profile) -> dict[str, Any]:
     return {"replies": replies}
 
 
-def _graded(row: dict[str, str], profile: Profile, path: Path) -> dict[str, Any]:
+def _grades_of_row(row: dict[str, str], profile: Profile, path: Path) -> dict[str, Any]:
     valid = {"yes": True, "no": False}.get(row["valid"].lower())
     if valid is None:
         raise UserError(
@@ -424,9 +423,9 @@ def import_answers(
     """
     plan, profile = open_plan(run)
     path = Path(path)
-    document = (_read_csv if path.suffix == ".csv" else _read)(path, plan, profile)
+    document = (_read_csv if path.suffix == ".csv" else _read_page)(path, plan, profile)
     replies = {
-        sheet: _checked(sheet, reply, plan, profile, path)
+        sheet: _checked_reply(sheet, reply, plan, profile, path)
         for sheet, reply in document["replies"].items()
     }
     if not replies:
@@ -471,7 +470,7 @@ def import_answers(
     return Imported(series, len(new), len(replies) - len(new))
 
 
-def _read(path: Path, plan: Plan, profile: Profile) -> dict[str, Any]:
+def _read_page(path: Path, plan: Plan, profile: Profile) -> dict[str, Any]:
     fix = "download the judgments from the page that `strop groupeval export-human RUN` wrote"
     try:
         with reading(path):
@@ -481,7 +480,7 @@ def _read(path: Path, plan: Plan, profile: Profile) -> dict[str, Any]:
     except (ValueError, RecursionError) as error:
         raise UserError("The file is not JSON.", where=path, got=error, fix=fix) from None
     if not isinstance(document, dict) or document.get("kind") != KIND:
-        raise UserError("This is no file of human judgments.", where=path, fix=fix)
+        raise UserError("This is not a file of human judgments.", where=path, fix=fix)
     if document.get("format") != FORMAT:
         raise UserError(
             "The file has another format.",
@@ -512,7 +511,7 @@ def _read(path: Path, plan: Plan, profile: Profile) -> dict[str, Any]:
     return document
 
 
-def _checked(
+def _checked_reply(
     sheet: str, reply: Any, plan: Plan, profile: Profile, path: str | os.PathLike[str]
 ) -> str:
     """The answer as the raw reply that the journal keeps, if it follows the rules."""

@@ -45,24 +45,24 @@ def read_inputs(
     sources: list[Source] = []
     if field == prompt_field != PROMPT_FIELD:
         raise UserError(
-            "The text and what it answers cannot be one field.",
+            "The text and its prompt cannot be the same field.",
             where="`prompt_field`",
             got=f"{field!r} for both",
         )
-    if where and not any((_named(named_path)[1] / MARK).is_file() for named_path in inputs):
+    if where and not any((_name_and_path(named_path)[1] / MARK).is_file() for named_path in inputs):
         raise UserError(
-            "There is no run of strop among the inputs whose cells could be chosen.",
+            "No input is a run of strop, so there are no cells to choose from.",
             where="`where`",
             fix="leave `where` out",
         )
     for named_path in inputs:
-        name, path = _named(named_path)
-        generators = _read(path, where, Names(field, prompt_field), prompted)
+        name, path = _name_and_path(named_path)
+        generators = _read_source(path, where, Names(field, prompt_field), prompted)
         for source in generators:
             if name is not None:
                 full_name = name if len(generators) == 1 else f"{name} {source.name}"
                 source = replace(source, name=full_name)
-            sources.append(source if first is None else _cut(source, first))
+            sources.append(source if first is None else _first_outputs(source, first))
     names = [source.name for source in sources]
     for source in sources:
         if names.count(source.name) > 1:
@@ -112,7 +112,7 @@ def _whole_groups(source: Source, size: int) -> Source:
             expected=f"at least {size}",
             fix=f"generate {size - n} more (n = {size})",
         )
-    return _cut(source, n - n % size)
+    return _first_outputs(source, n - n % size)
 
 
 def _check_sizes(sources: Sequence[Source], mixed_sizes: bool) -> None:
@@ -157,13 +157,13 @@ def _answers(
                 f"{source.name}: {len(used_rows)} of {len(source.texts)} answers are used; "
                 + "; ".join(reasons)
             )
-        used.append(_picked(source, sorted(used_rows)))
+        used.append(_with_rows(source, sorted(used_rows)))
     if not mixed_sizes:
         _check_same_prompts(used)
     return used, left_out
 
 
-def _picked(source: Source, rows: Sequence[int]) -> Source:
+def _with_rows(source: Source, rows: Sequence[int]) -> Source:
     prompts = None if source.prompts is None else tuple(source.prompts[i] for i in rows)
     return replace(source, texts=tuple(source.texts[i] for i in rows), prompts=prompts)
 
@@ -215,14 +215,14 @@ def _check_pair(sources: Sequence[Source], profile: Profile) -> None:
             )
 
 
-def _named(text: str) -> tuple[str | None, Path]:
+def _name_and_path(text: str) -> tuple[str | None, Path]:
     name, equals, path = text.partition("=")
     if equals and name and not Path(text).exists():
         return name, Path(path)
     return None, Path(text)
 
 
-def _cut(source: Source, first: int) -> Source:
+def _first_outputs(source: Source, first: int) -> Source:
     if len(source.texts) < first:
         raise UserError(
             f"There are fewer than {first} outputs.",
@@ -230,10 +230,10 @@ def _cut(source: Source, first: int) -> Source:
             got=f"{source.name}: {len(source.texts)}",
             fix=f"`first={len(source.texts)}` or less",
         )
-    return _picked(source, range(first))
+    return _with_rows(source, range(first))
 
 
-def _read(
+def _read_source(
     path: Path, where: Sequence[Mapping[str, object]], names: Names, prompted: bool
 ) -> list[Source]:
     with reading(path):
@@ -251,7 +251,7 @@ def _read(
         reader = READERS.get(path.suffix.lower())
         if reader is None:
             raise UserError(
-                "The kind of input cannot be told from its name.",
+                "The file type cannot be told from the name.",
                 where=path,
                 got=f"the ending {path.suffix!r}",
                 expected=", ".join(READERS) + ", a folder of .txt files, or a run of strop",
@@ -281,8 +281,8 @@ def _run(path: Path, where: Sequence[Mapping[str, object]], prompted: bool) -> l
         raise UserError(
             "No cell of the run has these settings.",
             where=path,
-            got="; ".join(map(_spelled, where)) or "a run without cells",
-            expected="one of " + "; ".join(map(_spelled, settings_there[:6])),
+            got="; ".join(map(_settings_text, where)) or "a run without cells",
+            expected="one of " + "; ".join(map(_settings_text, settings_there[:6])),
         )
     sources = []
     for cell, name in zip(cells, cell_names(path, cells), strict=True):
@@ -319,7 +319,7 @@ def _prompts(cell: Cell, outputs: int) -> list[str] | None:
     return prompts
 
 
-def _spelled(settings: Mapping[str, object]) -> str:
+def _settings_text(settings: Mapping[str, object]) -> str:
     return ",".join(f"{name}={value}" for name, value in settings.items())
 
 

@@ -4,12 +4,11 @@ A record says how the identity of a judge is made (`JudgeSpec`) and what answers
 come through the entry points `strop.judges`, or `strop.registry.register` for one process. What a
 judge that is not installed here has said stays readable: a series needs no record.
 
-The oracle: a judge of texts of a known language, who knows their law.
-
-A text is valid if at most `valid` of its words must be wrong. Its grades fall with every wrong
-word, from full marks at none to nothing beyond `valid`, spread evenly over the profile's
-dimensions. Its mode is the likeliest one. What is no text of the language is not valid; a group
-in which that is true of more than half is refused: the language is then most likely another.
+The oracle judges texts of a known language, whose law it knows. A text is valid if at most `valid`
+of its words must be wrong. Its grades fall with every wrong word, from full marks at none to
+nothing beyond `valid`, spread evenly over the profile's dimensions. Its mode is the likeliest one.
+What is no text of the language is not valid; a group in which that is true of more than half is
+refused: the language is then most likely another.
 """
 
 from __future__ import annotations
@@ -79,8 +78,8 @@ def oracle_client(spec: JudgeSpec, profile: Profile) -> Answer:
         foreign = [text for text, (wrong, _) in zip(texts, readings, strict=True) if wrong is None]
         if len(foreign) > len(texts) / 2:
             raise UserError(
-                f"Most texts of a group have words that the language "
-                f"{spec.settings['language']} has not.",
+                f"Most texts of a group have words that are missing from the language "
+                f"{spec.settings['language']}.",
                 got=repr(foreign[0][:60]),
                 fix="name the language that they are of: settings `language=tail`, or a "
                 "grammar's file",

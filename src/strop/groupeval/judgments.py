@@ -152,15 +152,15 @@ def _series(run: str) -> Judgments:
 def check_alike(a: Judgments, b: Judgments, *, judges: bool = True) -> None:
     """Refuse numbers of different kinds; `judges` off where judges are what is compared."""
     if a.profile and b.profile and a.profile != b.profile:
-        raise _unlike("profiles", a.profile[:16], b.profile[:16], a, b)
+        raise _mismatch("profiles", a.profile[:16], b.profile[:16], a, b)
     if judges and a.judge and b.judge and a.judge != b.judge:
-        raise _unlike("judges", a.judge.title, b.judge.title, a, b)
+        raise _mismatch("judges", a.judge.title, b.judge.title, a, b)
     if a.verdicts and b.verdicts and a.by_prompt != b.by_prompt:
         left, right = ("answers to prompts" if v.by_prompt else "no prompts" for v in (a, b))
-        raise _unlike("profiles", left, right, a, b)
+        raise _mismatch("profiles", left, right, a, b)
     if a.modes != b.modes:
         left, right = ("with modes" if v.modes else "without modes" for v in (a, b))
-        raise _unlike("profiles", left, right, a, b)
+        raise _mismatch("profiles", left, right, a, b)
 
 
 def unchecked(a: Judgments, b: Judgments) -> list[str]:
@@ -170,7 +170,7 @@ def unchecked(a: Judgments, b: Judgments) -> list[str]:
     return [name for name in ("profile", "judge") if None in (getattr(a, name), getattr(b, name))]
 
 
-def _unlike(what: str, left: str, right: str, a: Judgments, b: Judgments) -> UserError:
+def _mismatch(what: str, left: str, right: str, a: Judgments, b: Judgments) -> UserError:
     return UserError(
         f"The {what} differ, so the numbers are different quantities.",
         where=f"{a.source} and {b.source}",
@@ -310,7 +310,7 @@ def check_set(verdicts: list[GroupVerdict], lines: list[str]) -> None:
             place_of_output = (verdict.cell, verdict.partition, output.index)
             if place_of_output in outputs:
                 raise UserError(
-                    "An output stands twice in one partition.",
+                    "An output appears twice in one partition.",
                     where=f"{line}, {field}.index",
                     got=f"index {output.index}, also in {outputs[place_of_output]}",
                     expected="each output at most once in a partition",

@@ -223,7 +223,7 @@ def mark_first(run: str | os.PathLike[str], plan: Plan, groups: int) -> int:
     """Write down which groups a person grades; the plan's order is random. How many texts."""
     if not 0 < groups <= len(plan.sheets):
         raise UserError(
-            "There are not so many groups to grade.",
+            "The plan has fewer groups than that.",
             where="`label_first`",
             got=groups,
             expected=f"1 to {len(plan.sheets)}",
@@ -295,7 +295,7 @@ def correct_series(judge: Series, person: Series, *, seed: int = 0) -> dict[str,
     ids = marked(judge.run, judge.plan)
     if ids is None:
         raise UserError(
-            "Nobody drew at random which outputs the person grades, so nothing can be corrected.",
+            "The graded outputs were not drawn at random, so nothing can be corrected.",
             where=judge.run,
             expected=f"{FILE}, which a plan with `label_first` writes",
             fix="plan again with `label_first`, and grade those groups",
@@ -310,7 +310,7 @@ def correct_series(judge: Series, person: Series, *, seed: int = 0) -> dict[str,
             "The person has not graded all groups that were drawn.",
             where=f"{person.run}@{person.id}",
             got=f"{len(ids) - len(missing)} of {len(ids)}",
-            expected="all of them: those that one happens to finish are no random sample",
+            expected="all of them: those that happen to be finished are not a random sample",
             fix=f"strop groupeval export-human {judge.run}",
         )
     verdicts = [verdict for sheet in ids for verdict in graded_sheets[sheet]]

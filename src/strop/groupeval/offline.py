@@ -16,12 +16,11 @@ response; the other grades see noise, loops, and whether a response speaks of wh
 of. A wrong answer in good form has the grades of a right one, and using a number that does not
 matter earns one more: so against labels it is near chance, or below.
 
-offline-v2: how the offline judge sorts texts into modes, content before surface.
-
-Two texts are alike as far as their embeddings agree once the context's direction is taken out of
-them (what every answer owes to the question is no agreement), and as far as their character n-grams
-agree. From this likeness s follows the chance z = 1 / (1 + exp((threshold - s) / width)) that they
-are of one mode, and from the chances how many modes the group has:
+offline-v2 sorts texts into modes by content before surface. Two texts are alike as far as their
+embeddings agree once the context's direction is taken out of them (what every answer owes to the
+question is no agreement), and as far as their character n-grams agree. From this likeness s follows
+the chance z = 1 / (1 + exp((threshold - s) / width)) that they are of one mode, and from the
+chances how many modes the group has:
 
     H = mean over texts i of -log(mean over texts j of z_ij)
 
@@ -158,7 +157,7 @@ def _tree(alike: Floats, linkage: str, least: float) -> Iterator[Clusters]:
             yield [list(cluster) for cluster in clusters]
         if best < least:
             return
-        near[a] = near[:, a] = _joined(
+        near[a] = near[:, a] = _linked(
             near[a], near[b], len(clusters[a]), len(clusters[b]), linkage
         )
         near[a, a] = -np.inf
@@ -167,7 +166,7 @@ def _tree(alike: Floats, linkage: str, least: float) -> Iterator[Clusters]:
     yield [list(cluster) for cluster in clusters]
 
 
-def _joined(first: Floats, second: Floats, m: int, n: int, linkage: str) -> Floats:
+def _linked(first: Floats, second: Floats, m: int, n: int, linkage: str) -> Floats:
     if linkage == "average":
         return (m * first + n * second) / (m + n)
     return np.minimum(first, second) if linkage == "complete" else np.maximum(first, second)
@@ -301,7 +300,7 @@ def reply(
     """
     parts = [documents(text, profile) for text in texts]
     graded = (
-        [_graded(documents_of_text) for documents_of_text in parts] if graded is None else graded
+        [_grades_of(documents_of_text) for documents_of_text in parts] if graded is None else graded
     )
     valid = [i for i, grades in enumerate(graded) if grades is not None]
     plain = ["\n".join(parts[i]) for i in valid]
@@ -322,7 +321,7 @@ def reply(
     return json.dumps({"outputs": outputs, "confidence": confidence})
 
 
-def _graded(parts: Sequence[str]) -> dict[str, int] | None:
+def _grades_of(parts: Sequence[str]) -> dict[str, int] | None:
     """The grades of one text, None if it is invalid."""
     s = text_features(parts)
     valid = s.words >= 5 and s.wordlike >= 0.6 and s.function_words >= 0.08 and s.repetition < 0.9

@@ -320,7 +320,7 @@ def _content(path: Path, name: str) -> bytes:
             return (path / name).read_bytes()
     except FileNotFoundError:
         raise UserError(
-            "This directory is not a whole profile.",
+            "This directory is not a complete profile.",
             where=path,
             got=f"no file {name}",
             expected=f"{MANIFEST}, " + ", ".join(FILES),

@@ -70,7 +70,7 @@ def write_plan(run: str | os.PathLike[str], plan: Plan, profile: Profile, texts:
         return False
     with folder.held():
         planned = _planned(path, plan)  # another process may have been first
-        folder.write(_asked(plan))
+        folder.write(_plan_settings(plan))
         if planned:
             return False
         with disk(path):
@@ -95,7 +95,7 @@ def _planned(path: Path, plan: Plan) -> bool:
     stored_plan, _ = open_plan(path)
     if stored_plan.hash == plan.hash and stored_plan.blinding == plan.blinding:
         return True
-    changes = "; ".join(setting_changes(_asked(stored_plan), _asked(plan)))
+    changes = "; ".join(setting_changes(_plan_settings(stored_plan), _plan_settings(plan)))
     raise UserError(
         "This directory holds another plan.",
         where=path,
@@ -104,7 +104,7 @@ def _planned(path: Path, plan: Plan) -> bool:
     )
 
 
-def _asked(plan: Plan) -> dict[str, Any]:
+def _plan_settings(plan: Plan) -> dict[str, Any]:
     return {
         "profile": plan.profile,
         "seed": plan.seed,

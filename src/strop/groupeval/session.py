@@ -150,7 +150,7 @@ def answer_series(
     """
     session, in_a_row = Session(), series.in_a_row()
     for position, (sheet, repeat) in enumerate(questions):
-        question_result = _answered(answer, sheet, series)
+        question_result = _ask_in_process(answer, sheet, series)
         line = {
             "sheet": sheet.id,
             "repeat": repeat,
@@ -169,7 +169,7 @@ def answer_series(
     return session
 
 
-def _answered(answer: Answer, sheet: Sheet, series: Series) -> Asked:
+def _ask_in_process(answer: Answer, sheet: Sheet, series: Series) -> Asked:
     texts, task = series.sheet_texts(sheet)
     reply = None
     try:
@@ -236,7 +236,7 @@ async def _ask(work: _Work, sheet: Sheet, repeat: int) -> Asked:
         except UserError:
             series.append({**line, "outcome": SETTLED, **tab.entry()})
             raise
-        asked = _asked(answer, sheet, series)
+        asked = _outcome_of(answer, sheet, series)
         series.append(
             {
                 **line,
@@ -258,7 +258,7 @@ async def _ask(work: _Work, sheet: Sheet, repeat: int) -> Asked:
     return asked
 
 
-def _asked(answer: Reply, sheet: Sheet, series: Series) -> Asked:
+def _outcome_of(answer: Reply, sheet: Sheet, series: Series) -> Asked:
     """`verdict`, or the reason why there is none, and its detail."""
     if answer.failure is not None:
         return Asked(answer.failure, answer.detail, answer.reply)

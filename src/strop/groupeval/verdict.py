@@ -136,7 +136,7 @@ def read_reply(reply: str | None, labels: tuple[str, ...], profile: Profile) -> 
     if not _surely_fits(document, profile.schema):
         for error in _validator(profile.files[SCHEMA]).iter_errors(document):
             field = "/".join(map(str, error.absolute_path)) or "the whole reply"
-            raise NoVerdict("schema_mismatch", f"{field}: {_shortened(error)}"[:SHOWN])
+            raise NoVerdict("schema_mismatch", f"{field}: {_short_message(error)}"[:SHOWN])
     _check_rules(document["outputs"], labels, profile)
     return document
 
@@ -168,7 +168,7 @@ def _surely_fits(value: Any, schema: dict[str, Any]) -> bool:
     return True
 
 
-def _shortened(error: ValidationError) -> str:
+def _short_message(error: ValidationError) -> str:
     """The validator's message; what it quotes is cut, so that the reason behind it is not."""
     quoted = repr(error.instance)
     if len(quoted) <= QUOTED or not error.message.startswith(quoted):

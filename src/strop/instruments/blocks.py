@@ -34,7 +34,7 @@ class BlockWorker:
         self._model, self._measure = model, measure
 
     def work(self, cell: int, missing: Sequence[int]) -> Iterator[tuple[int, pa.Table]]:
-        """One block of a cell."""
+        """Measure one block of a cell."""
         yield missing[0], self._measure(self._model, cell, missing)
 
 
@@ -45,7 +45,7 @@ class BlockJob(ModelJob):
     measure: Measure
 
     def open(self, loaded: Denoiser) -> BlockWorker:
-        """With the checkpoint."""
+        """A worker with the checkpoint loaded."""
         worker = BlockWorker(loaded, self.measure)
         worker.facts["checkpoint"] = self.recipe.as_written
         return worker
@@ -79,17 +79,17 @@ class Compared:
     outputs: dict[str, CachedOutputs]
     """By cache; also without one, and without one under another seed."""
     laws: dict[str, Laws]
-    """By cache."""
+    """How far each cache's laws are from the uncached ones."""
 
     @classmethod
     def of(cls, bench: CacheBench, caches: Sequence[str]) -> Compared:
-        """Measured now."""
+        """Measure all caches now."""
         laws = bench.laws(caches)  # first: it also warms the machine up
         outputs = {PLAIN: bench.run(PLAIN), OTHER: bench.run(PLAIN, seed=bench.seed ^ 1)}
         return cls(outputs | {cache: bench.run(cache) for cache in caches}, laws)
 
     def table(self, index: Sequence[int]) -> pa.Table:
-        """A line per output."""
+        """A table with a row per output."""
         import pyarrow as pa
 
         columns: dict[str, Any] = {"index": list(index)}

@@ -47,7 +47,7 @@ class PeakMemory:
 
     @property
     def method(self) -> str:
-        """What the number is."""
+        """How the peak is measured."""
         if self.device.type == "cuda":
             return "cuda: max_memory_allocated"
         return "resident: VmHWM" if self._before is not None else "not measured on this system"
@@ -88,7 +88,7 @@ class Cost:
     """One sampler on one device: totals of every measured batch, and the peak over all of them."""
 
     seconds: list[float]
-    """Wall clock, per batch."""
+    """Wall-clock seconds per batch."""
     cpu_seconds: list[float]
     """Processor time of this process, all threads, per batch."""
     calls: list[float]

@@ -79,7 +79,7 @@ def source(family: str, folder: Path) -> str:
 
 
 def loaded(family: str, folder: Path, device: str = "cpu") -> Model:
-    """That checkpoint as a model."""
+    """The model of a family's small checkpoint."""
     written = family not in ("ar", "llada", "dream")
     return load_model(source(family, folder), family=family if written else None, device=device)
 
@@ -92,12 +92,12 @@ def sampler(name: str, form: str = "fast") -> SamplerSpec:
 
 
 def outputs_of(model: Model, spec: SamplerSpec, outputs: int) -> list[Output]:
-    """In order."""
+    """Outputs of a sampler, in order."""
     return draw_batch(model, spec, outputs, 0, LENGTH, seed=1)
 
 
 def drawn(model: Model, spec: SamplerSpec, outputs: int = OUTPUTS) -> np.ndarray:
-    """Ids [n, L]."""
+    """The ids that a sampler draws [n, L]."""
     return np.stack([output.ids for output in outputs_of(model, spec, outputs)])
 
 

@@ -21,12 +21,11 @@ same contexts.
 The cells of the posterior study are losses in the contexts of one budget, kept block by block; a
 block of sequences is a unit of work (`strop.engine`).
 
-The m-path bound of a denoiser on data: how likely its finite-step sampler makes a text.
-
-log (1/m) sum_j Q^{S_j}(x) over m reveal paths S_j is, in the mean, below log pi(x); it rises to
-it as m grows. Q^S(x) is a product over the path's rounds, so one network call per round that
-reveals anything gives it for every temperature. The small targets of the theory, a known language
-and a trained checkpoint all come through here.
+`path_scores` gives the m-path bound of a denoiser on data: how likely its finite-step sampler makes
+a text. log (1/m) sum_j Q^{S_j}(x) over m reveal paths S_j is, in the mean, below log pi(x); it
+rises to it as m grows. Q^S(x) is a product over the path's rounds, so one network call per round
+that reveals anything gives it for every temperature. The small targets of the theory, a known
+language and a trained checkpoint all come through here.
 """
 
 from __future__ import annotations
@@ -253,7 +252,7 @@ class LossCell(Spec):
 
     @property
     def label(self) -> str:
-        """For people."""
+        """What messages call the cell."""
         return f"M = {self.count}" if self.kind == "deployed" else f"{self.count} levels"
 
     def contexts(self, sequences: Ints) -> list[Contexts]:

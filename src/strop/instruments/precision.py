@@ -109,7 +109,7 @@ class _Look:
     seed: int
 
     def level(self, k: int, rows: int, reveals: int) -> HiddenShare:
-        """At round k."""
+        """Look at the draw in round k."""
         t, s = float(self.grid.t[k]), float(self.grid.s[k])
         probs = self.masked_rows(k, rows)
         exact = probs.double().cpu().numpy()

@@ -50,7 +50,7 @@ _WATCHING = str(Path(__file__).parent)
 
 
 class MixedDevices(RuntimeError):
-    """What CUDA would have refused."""
+    """An operation on several devices, which CUDA would refuse."""
 
 
 class Pretended(torch.Tensor):
@@ -61,7 +61,7 @@ class Pretended(torch.Tensor):
 
     @staticmethod
     def __new__(cls, inner: torch.Tensor, device: torch.device) -> Pretended:
-        """Around the numbers."""
+        """Wrap a tensor of the CPU."""
         tensor = torch.Tensor._make_wrapper_subclass(
             cls,
             inner.shape,
@@ -82,17 +82,17 @@ class Pretended(torch.Tensor):
 
     @property
     def device(self) -> torch.device:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """As it says."""
+        """The device that it claims to be on."""
         return self.home
 
     @property
     def is_cuda(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """As it says."""
+        """True: it claims to be on a CUDA device."""
         return True
 
     @property
     def is_meta(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """It has numbers."""
+        """False: it has numbers."""
         return False
 
     def __getitem__(self, index: Any) -> Any:
@@ -104,7 +104,7 @@ class Pretended(torch.Tensor):
         super().__setitem__(_tensors(index), value)
 
     def tolist(self) -> Any:
-        """Waits."""
+        """The numbers; the host waits for them."""
         _wait("tolist")
         return self.inner.tolist()
 
@@ -122,13 +122,13 @@ class DeviceWatch(TorchDispatchMode):
         self.warns = False
 
     def clear(self) -> None:
-        """Begin again."""
+        """Set all counts to zero."""
         self.waits.clear()
         self.unsaid.clear()
         self.operations = 0
 
     def debug(self, mode: str) -> None:
-        """As torch has it: say every wait as a warning."""
+        """Warn of every wait, as torch does."""
         self.warns = mode == "warn"
         if self.warns:
             warnings.warn("This does not yet detect all synchronizing operations.", stacklevel=2)
@@ -188,7 +188,7 @@ def _always(value: Any) -> Any:
 
 
 def _factory_on_device(factory: Any) -> Any:
-    """These make a tensor on the CPU first and would go on inside torch."""
+    """Make a factory build its tensor on the CPU, then move it: its own code never reaches us."""
 
     def make(data: Any, *args: Any, device: Any = None, **kwargs: Any) -> torch.Tensor:
         if isinstance(data, Pretended):
@@ -258,12 +258,12 @@ def _run(func: Any, args: Any, kwargs: Any) -> Any:
     if name == "empty" and requested is not None and math.prod(args[0]) > WHOLE:
         raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate what is not there.")
     _check(name, args, kwargs, on_gpu, on_cpu, requested)
-    goes = on_gpu[0].home if on_gpu else torch.device("cpu")
+    target = on_gpu[0].home if on_gpu else torch.device("cpu")
     if requested is not None:
-        goes, kwargs = requested, {**kwargs, "device": torch.device("cpu")}
+        target, kwargs = requested, {**kwargs, "device": torch.device("cpu")}
     elif name == "copy_":
-        goes = args[0].device
-    if goes.type == "cuda" and _MODES:
+        target = args[0].device
+    if target.type == "cuda" and _MODES:
         _MODES[-1].operations += 1
     args, kwargs = tree_unflatten(
         [x.inner if isinstance(x, Pretended) else x for x in tree_flatten((args, kwargs))[0]], spec
@@ -271,7 +271,7 @@ def _run(func: Any, args: Any, kwargs: Any) -> Any:
     kwargs.pop("pin_memory", None)
     wrappers = {id(x.inner): x for x in on_gpu}
     result = func(*args, **kwargs)
-    if name == "_to_copy" and goes.type == "cuda" and any(result is x for x in on_cpu):
+    if name == "_to_copy" and target.type == "cuda" and any(result is x for x in on_cpu):
         result = result.clone()
 
     def back(x: Any) -> Any:
@@ -279,7 +279,7 @@ def _run(func: Any, args: Any, kwargs: Any) -> Any:
             return x
         if id(x) in wrappers:  # an operation in place
             return wrappers[id(x)]
-        return Pretended(x, goes) if goes.type == "cuda" else x
+        return Pretended(x, target) if target.type == "cuda" else x
 
     return tree_map(back, result)
 

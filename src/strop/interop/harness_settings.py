@@ -52,7 +52,7 @@ class Generation:
 
     @property
     def key(self) -> str:
-        """Equal for equal settings."""
+        """A text that is equal for equal settings."""
         return repr((self.spec.canonical(), self.seed, self.length, self.until))
 
     def cut(self, text: str) -> str:
@@ -63,7 +63,7 @@ class Generation:
 
 @dataclass
 class Settings:
-    """What the user said, for one sampler."""
+    """The user's settings for one sampler."""
 
     sampler: str
     overrides: Mapping[str, Any]
@@ -75,7 +75,7 @@ class Settings:
         self.of({}, "")  # report what is impossible before a task is read
 
     def of(self, arguments: Mapping[str, Any], task: str) -> Generation:
-        """What holds for a request of `task` that comes with the arguments `asked`."""
+        """The settings of a request of `task` with these generation arguments."""
         arguments = _without_neutral(in_one_name(arguments, f"generation arguments of {task}"))
         until = arguments.pop("until", ())
         texts = [until] if isinstance(until, str) else list(until)
@@ -143,7 +143,7 @@ def _settle_sampling(arguments: dict[str, Any], overrides: Mapping[str, Any], ta
             where=task,
             got=f"do_sample={str(drawn).lower()} and temperature={temperature}",
             expected="do_sample=false with temperature 0, or do_sample=true with one above 0",
-            fix="say both as generation arguments, or say temperature as a model argument",
+            fix="give both as generation arguments, or give temperature as a model argument",
         )
 
 

@@ -31,14 +31,14 @@ TOKENS = 8192
 
 @dataclass(frozen=True)
 class Pair:
-    """What is given, and what is scored."""
+    """A context, and the response that is scored."""
 
     context: tuple[int, ...]
     response: tuple[int, ...]
 
     @property
     def size(self) -> int:
-        """All tokens."""
+        """The number of tokens of both."""
         return len(self.context) + len(self.response)
 
 

@@ -111,7 +111,7 @@ class StropLM(LM):
     def create_from_arg_string(
         cls, arg_string: str, additional_config: Mapping[str, Any] | None = None
     ) -> StropLM:
-        """The same from `key=value,key=value`."""
+        """Make a model from `key=value,key=value`."""
         return cls.create_from_arg_obj(
             utils.simple_parse_args_string(arg_string), additional_config
         )
@@ -256,8 +256,8 @@ class StropLM(LM):
                 max_seq_len=self.model.length - 1,
                 context_len=1,
             )
-            apart = map(utils.make_disjoint_window, windows)
-            pairs = [Pair(tuple(context), tuple(scored)) for context, scored in apart]
+            disjoint = map(utils.make_disjoint_window, windows)
+            pairs = [Pair(tuple(context), tuple(scored)) for context, scored in disjoint]
             sums.append(sum(score for score, _ in self._scores(pairs)))
         return sums
 

@@ -18,7 +18,7 @@ from strop.errors import UserError
 
 Table = NDArray[np.float64]
 MOST = 10_000_000
-"""Entries of a bucket."""
+"""The most entries of a bucket's table."""
 
 
 @dataclass(frozen=True)
@@ -34,12 +34,12 @@ class Bucket:
 
     @property
     def axis(self) -> int:
-        """Of its latent."""
+        """The axis of its latent."""
         return self.scope.index(self.latent)
 
     @property
     def message_scope(self) -> tuple[int, ...]:
-        """What its message speaks of."""
+        """The latents of its message: all but its own."""
         return tuple(latent for latent in self.scope if latent != self.latent)
 
 
@@ -84,7 +84,7 @@ class Elimination:
 
     @property
     def entries(self) -> int:
-        """Of the tables of all buckets."""
+        """The number of entries of all buckets' tables."""
         return sum(self._entries)
 
     @property

@@ -123,7 +123,7 @@ class Grammar:
 
     source: str
     sha256: str
-    """Of the file."""
+    """SHA-256 of the file."""
     length: int
     noise: float
     """Probability of a typo per token."""
@@ -135,7 +135,7 @@ class Grammar:
     mode: tuple[str, ...]
     """The latents whose joint value is the mode of a text."""
     content: bytes = b""
-    """The file."""
+    """The content of the file."""
 
 
 def read_grammar(source: str | PathLike[str]) -> Grammar:
@@ -243,7 +243,7 @@ class _Reader:
         return self.ids[word]
 
     def _law(self, key: str, weights: Any, n: int) -> NDArray[np.float64]:
-        """Weights, normalised."""
+        """A law from weights, normalised."""
         if not isinstance(weights, list) or len(weights) != n:
             value = len(weights) if isinstance(weights, list) else weights
             raise self.bad(

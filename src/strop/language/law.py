@@ -444,9 +444,9 @@ class _Parts:
         )
         self.words = sum(not feature[0] for feature in features)
         """Features before this one are words, the others classes."""
-        ones = [part for part, _, _ in entries], [where[feature[1:]] for feature in entries]
+        cells = [part for part, _, _ in entries], [where[feature[1:]] for feature in entries]
         shape = (len(kinds), len(features))
-        self.matrix = sparse.csr_matrix((np.ones(len(entries)), ones), shape)
+        self.matrix = sparse.csr_matrix((np.ones(len(entries)), cells), shape)
         self.entries = sum(segment.share.size for segment in grammar.segments)
 
     def tables(self, scores: NDArray[np.float64]) -> list[Table]:
@@ -469,7 +469,7 @@ class _Parts:
 
 
 def joined(words: Sequence[str]) -> str:
-    """Words as a text."""
+    """The text of some words."""
     return re.sub(r" (?=[,.]( |$))", "", " ".join(words))
 
 

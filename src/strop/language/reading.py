@@ -44,7 +44,7 @@ class WrongToken:
     """A token that must be a typo."""
 
     position: int
-    """From 1."""
+    """The position in the text, from 1."""
     sentence: str
     stands: str
     should: str
@@ -187,7 +187,7 @@ def score(
 
 
 def truth(ids: NDArray[np.int64], language: Language, entropy: Interval | None = None) -> TextTruth:
-    """The same of ids."""
+    """What is true of texts, given their ids."""
     if len(ids) < 2:
         raise UserError("One text is not a sample.", got=f"{len(ids)} texts", expected="at least 2")
     entropy = language.entropy(DRAWS) if entropy is None else entropy

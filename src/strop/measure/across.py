@@ -22,9 +22,8 @@ An output's value is its pseudo-value: the mean over outputs is the diversity, a
 that of leaving out each output in turn, widened by what leaving out runs of held-out texts adds.
 Nothing is drawn with replacement: copies would be like each other.
 
-From per-output sums to a pool's numbers: perplexity three ways, and the share of bytes read.
-
-No network is needed, so whoever only reads scores loads none.
+The file also turns per-output sums into a pool's numbers: perplexity in three forms, and the share
+of bytes that was read. No network is loaded for any of this.
 """
 
 from __future__ import annotations

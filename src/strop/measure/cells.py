@@ -7,16 +7,12 @@
 Measuring never asks a judge that costs money: `geq` is what a judge of this process says, or what
 was stored.
 
-Outputs of a known language are held against its law: violations, excess surprise, modes.
+Outputs of a known language are also compared with its law: violations, excess surprise, modes. The
+language is found by the hash in the checkpoint's spec: it ships, or the run kept its grammar.
 
-The language is found by the hash that the checkpoint's spec has: it ships, or the run kept its
-grammar.
-
-Texts that no run holds, whoever wrote them, are scored in the evaluator's own tokens.
-
-There is no generator to ask for token ids, so entropy and repetition count the evaluator's tokens,
-and pools can be compared with each other only under the same evaluator. There is no guard: it
-belongs to a generator's vocabulary and length.
+Texts that belong to no run are scored in the evaluator's own tokens. There is no generator to ask
+for token ids, so entropy and repetition count the evaluator's tokens, and pools can be compared
+only under the same evaluator. There is no guard: it belongs to a generator's vocabulary and length.
 """
 
 from __future__ import annotations
@@ -173,7 +169,7 @@ def _perplexities(cells: Sequence[Cell], by: Scorers) -> list[MetricSpec]:
         metrics += [
             _score_perplexity(alike, evaluator, span, by)
             for span in by.spans
-            for alike in _alike(cells)
+            for alike in _by_metric(cells)
         ]
     return metrics
 
@@ -201,7 +197,7 @@ def token_table(cell: Cell, by: Scorers) -> ScoreTable:
     return table
 
 
-def _alike(cells: Sequence[Cell]) -> list[list[Cell]]:
+def _by_metric(cells: Sequence[Cell]) -> list[list[Cell]]:
     """Cells whose outputs answer prompts have another metric than those that answer none."""
     groups: dict[bool, list[Cell]] = {}
     for cell in cells:
@@ -211,7 +207,7 @@ def _alike(cells: Sequence[Cell]) -> list[list[Cell]]:
 
 def _refuse_unscored(cells: Sequence[Cell], perplexities: Sequence[MetricSpec]) -> None:
     """Others may not have scored their part of the outputs yet."""
-    for alike in _alike(cells):
+    for alike in _by_metric(cells):
         prompted = alike[0].spec.generator.prompts is not None
         for metric in perplexities:
             if ("context" in metric.settings) == prompted:

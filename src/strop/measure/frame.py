@@ -122,7 +122,7 @@ class Measured:
     @cached_property
     def scores(self) -> tuple[Score, ...]:
         """With intervals, all on the same resamples."""
-        return tuple(_finished(self.parts))
+        return tuple(_with_intervals(self.parts))
 
     @property
     def id(self) -> str:
@@ -358,11 +358,11 @@ def read_cell(
     """
     if outputs is None:
         table = cell.table(["nfe", "seconds"])
-        rows = PoolRows.of_cell(cell, _beside(table))
+        rows = PoolRows.of_cell(cell, _columns_of(table))
     else:
         table = cell.table().slice(outputs[0], outputs[1] - outputs[0])
         ids, texts = token_ids(table, cell.spec), table["text"].to_pylist()
-        rows = PoolRows.of(ids, texts, _beside(table))
+        rows = PoolRows.of(ids, texts, _columns_of(table))
         if len(table) < outputs[1] - outputs[0]:
             raise UserError(
                 "The cell has fewer outputs than are to be measured.",
@@ -374,7 +374,7 @@ def read_cell(
     index = table["index"].to_numpy()
     parts = _parts(cell, index, rows, wanted) if len(index) else []
     cut = NONE_CUT
-    if cell.spec.generator.prompts is None and (marked := _cut(parts, index)).any():
+    if cell.spec.generator.prompts is None and (marked := _is_cut(parts, index)).any():
         guard = guard or guard_of(cell.spec.generator, Run(cell.path.parents[1]))
         parts, cut = _on_documents(parts, marked, rows, guard)
     return Measured(cell.spec, cell.path, len(index), guard, tuple(parts), cut)
@@ -392,7 +392,7 @@ def _pairs(
     return (guard or guard_of(generator, Run(cell.path.parents[1]))).pairs
 
 
-def _beside(table: Any) -> dict[str, NDArray]:
+def _columns_of(table: Any) -> dict[str, NDArray]:
     return {name: table[name].to_numpy() for name in ("nfe", "seconds")}
 
 
@@ -413,7 +413,8 @@ def _parts(
         stored = [
             table
             for table in stored_tables
-            if len(table) and (table.metric in named if named else _of(table.metric, record))
+            if len(table)
+            and (table.metric in named if named else _is_of_record(table.metric, record))
         ]
         with leave_out_broken(record):
             if record.of_pool is not None:
@@ -426,12 +427,12 @@ def _parts(
                     for common in tables
                     if len(common[1])
                 ]
-            elif record.measure is not None and (columns := _measured(record, rows)) is not None:
+            elif record.measure is not None and (columns := _measure_now(record, rows)) is not None:
                 parts.append(PartialScore.of(record, record.spec, index, columns, rows, count))
     return parts
 
 
-def _cut(parts: Sequence[PartialScore], index: NDArray[np.int64]) -> NDArray[np.bool_]:
+def _is_cut(parts: Sequence[PartialScore], index: NDArray[np.int64]) -> NDArray[np.bool_]:
     """Which outputs were scored on their first document alone."""
     cut = np.zeros(len(index), bool)
     for part in parts:
@@ -550,7 +551,7 @@ def _over_prompts(statistic: Statistic, *, log: bool) -> Interval | None:
     return replace(interval.exp() if log else interval, value=statistic.value, how=BY_PROMPT)
 
 
-def _finished(parts: Sequence[PartialScore]) -> Iterable[Score]:
+def _with_intervals(parts: Sequence[PartialScore]) -> Iterable[Score]:
     """With intervals, all on the same resamples, which are drawn once."""
     sums = iter(sums_of([statistic for part in parts for statistic in part.resampled.values()]))
     for part in parts:
@@ -559,7 +560,7 @@ def _finished(parts: Sequence[PartialScore]) -> Iterable[Score]:
             yield part.score(sums_of_part)
 
 
-def _measured(record: Metric, rows: PoolRows) -> Columns | None:
+def _measure_now(record: Metric, rows: PoolRows) -> Columns | None:
     """A metric that nobody scored, from what is at hand; None where it needs texts."""
     parts: list[Columns] = []
     for texts, ids in rows.rows():
@@ -569,7 +570,7 @@ def _measured(record: Metric, rows: PoolRows) -> Columns | None:
     return joined(parts)
 
 
-def _of(spec: MetricSpec, record: Metric) -> bool:
+def _is_of_record(spec: MetricSpec, record: Metric) -> bool:
     """Whether numbers were measured by a record: by this version of it."""
     return (spec.name, spec.version) == (record.name, record.version)
 
@@ -578,7 +579,7 @@ def score_of(
     record: Metric, spec: MetricSpec, index: NDArray, columns: Columns, rows: PoolRows
 ) -> Score:
     """The pool's numbers of one metric, with intervals where outputs can be resampled."""
-    [score] = _finished([PartialScore.of(record, spec, index, columns, rows)])
+    [score] = _with_intervals([PartialScore.of(record, spec, index, columns, rows)])
     return score
 
 

@@ -1,4 +1,4 @@
-"""The guard: below it a low perplexity is no merit, because outputs repeat themselves.
+"""The guard: below it a low perplexity is no achievement, because outputs repeat themselves.
 
 It looks at the entropy of single outputs, and at the diversity across outputs (`across.py`), which
 must be at least a share of that of held-out texts. A cell is `above` or `below` when the whole 95%
@@ -16,23 +16,22 @@ printed beside it. The threshold of entropy is, in this order,
    for an answer of one word.
 
 Diversity is held against the same texts; where the threshold is a convention there are none. Under
-the rule `interval` a cell must be above both; under `mean` diversity is told and does not decide.
+the rule `interval` a cell must be above both; under `mean` diversity is reported and does not
+decide.
 
-Entropy and diversity on the tokens that perplexity is read on.
+Both are measured on the tokens that perplexity is read on. The span policy `first-document` leaves
+out what follows the first end of text. Counted as entropy it would lift an output over the guard at
+no cost in perplexity. So where a perplexity of that policy stands beside it, an output that is cut
+has the entropy of its first document, the end that closes it included. Entropy grows with length,
+so that of l tokens is raised by what the guard's own held-out texts gain from l tokens to the
+guard's length: each output is held against the guard of its own length. Outputs that are not cut
+keep the entropy of all their tokens. Diversity is read on first documents, too, without the end
+that closes them: that is in every output that is cut.
 
-The span policy `first-document` leaves out what follows the first end of text. Counted as entropy
-it would lift an output over the guard at no cost in perplexity. So where a perplexity of that
-policy stands beside it, an output that is cut has the entropy of its first document, the end that
-closes it included. Entropy grows with length, so that of l tokens is raised by what the guard's own
-held-out texts gain from l tokens to the guard's length: each output is held against the guard of
-its own length. Outputs that are not cut keep the entropy of all their tokens. Diversity is read on
-first documents, too, without the end that closes them: that is in every output that is cut.
-
-Held-out text from JSON lines or a text file, as a checkpoint reads it (`read_rows`).
-
-A line is an object with `text`, with `ids`, or with both, or a bare list of ids. Ids count only if
-they are the checkpoint's own: beside a text they must decode to it, else the text is tokenised with
-its tokenizer. Every row gives its first `length` tokens, shorter rows are left out and counted. The
+Held-out text comes from JSON lines or a text file, as a checkpoint reads it (`read_rows`). A line
+is an object with `text`, with `ids`, or with both, or a bare list of ids. Ids count only if they
+are the checkpoint's own: beside a text they must decode to it, else the text is tokenised with its
+tokenizer. Every row gives its first `length` tokens, shorter rows are left out and counted. The
 rows that ship have both (`read_texts`).
 
 A `.txt` file holds documents with a line `<|endoftext|>` between them, as training reads them; each
@@ -232,7 +231,7 @@ def _check_ids(ids: list[int], denoiser: Vocabulary, where: str) -> None:
     wrong = [i for i in ids if not 0 <= i < denoiser.vocab_size or i == denoiser.mask_id]
     if wrong:
         raise UserError(
-            "A held-out row has an id that is no clean token of the checkpoint.",
+            "A held-out row has an id that is not a clean token of the checkpoint.",
             where=where,
             got=wrong[0],
             expected=f"0 to {denoiser.vocab_size - 1} without the mask {denoiser.mask_id}",

@@ -4,9 +4,8 @@ A record says what is stored per output (`measure`), which numbers of the pool f
 (`aggregates`), and what a reader is told of one output (`output`). Adding a metric is adding a
 record: `strop.register(Metric(...))`, or an entry point of the group `strop.measure`.
 
-A pool as a metric reads it: some rows at a time, as often as it takes.
-
-One number of a pool by its name, as searches, comparisons and tables ask for it.
+`PoolRows` is a pool as a metric reads it: some rows at a time, as often as it takes. `Number` is
+one number of a pool by its name, as searches, comparisons and tables ask for it:
 
 perplexity, perplexity.macro, entropy, repetition, ...   a metric, or one of its numbers
 task, geq                                                what a task's check, or a judge, said
@@ -470,7 +469,7 @@ class Number:
 def no_interval(name: str, where: str) -> UserError:
     """Why a number cannot be compared by."""
     return UserError(
-        f"{name!r} has no interval, so that nobody can be said to be worse.",
+        f"{name!r} has no interval, so it cannot show that one setting is worse than another.",
         where=where,
         got=name,
         fix="choose a number that is a mean or a ratio over outputs, such as perplexity",

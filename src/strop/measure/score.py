@@ -1,11 +1,10 @@
 """Scoring what is on disk: every metric of every cell, continued where it stopped.
 
-Where scores go: to a file per metric and cell, from outputs that are read a few at a time.
+Scores go to a file per metric and cell, from outputs that are read a few at a time.
 
-Models and evaluators by their identity, loaded only when something has to be computed.
-
-A finished run asks for nothing but names. Files that were read before, and have not changed since,
-have theirs in `strop.store.cell`; a hub's repository is always asked for.
+Models and evaluators are known by their identity and loaded only when something has to be computed.
+A finished run needs only names: those of files that have not changed since they were last read are
+remembered by `strop.store.cell`; a hub's repository is always queried.
 """
 
 from __future__ import annotations
@@ -109,7 +108,7 @@ def refuse_usual_evaluator(sources: Iterable[str]) -> None:
             refuse_mistyped(source)
             refuse_training_run(Path(source).expanduser())
             raise UserError(
-                "No evaluator was named, and the default one has read fairy tales only.",
+                "No evaluator was named, and the default one was trained on fairy tales only.",
                 where="`evaluator`",
                 got=source,
                 expected=f"a language model for such texts; {assets.EVALUATOR} is for embedded: "

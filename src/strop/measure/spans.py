@@ -7,9 +7,8 @@ The rule they share: the first token of a reading has no context and is never sc
 evaluator's own tokenizer puts something before every text (Llama's `<s>`; GPT-2: nothing). Bytes
 are UTF-8 bytes of text, without boundaries and without the text of an unscored first token.
 
-Spans of outputs that answer prompts: what is given is context, the response alone is scored.
-
-The evaluator reads the whole text from left to right, given stretches and response in their order,
+In outputs that answer prompts, what is given is context and the response alone is scored. The
+evaluator reads the whole text from left to right, given stretches and response in their order,
 each stretch tokenised by itself, so that no token belongs to both. A token of the response is
 scored given everything to its left; what a prompt gives to the right of a gap is not seen, since a
 causal evaluator cannot. End markers that a prompt gives are context like any other token. Those of
@@ -286,7 +285,9 @@ def answer_spans(
 ) -> list[Span]:
     """The spans of outputs with `parts` under a policy."""
     check_policy(policy)
-    documents = _encoded(outputs, evaluator, clean) if retokenise else _own(outputs, evaluator)
+    documents = (
+        _encoded(outputs, evaluator, clean) if retokenise else _own_documents(outputs, evaluator)
+    )
     return [_span(output, next(documents), policy, evaluator) for output in outputs]
 
 
@@ -304,7 +305,7 @@ def _encoded(outputs: Sequence[Passage], evaluator: Evaluator, clean: bool) -> I
         yield [[Document(text, next(flat)) for text in part] for part in parts]
 
 
-def _own(outputs: Sequence[Passage], evaluator: Evaluator) -> Iterator[Documents]:
+def _own_documents(outputs: Sequence[Passage], evaluator: Evaluator) -> Iterator[Documents]:
     parts = [part for output in outputs for part in output.parts]
     check_same_tokens([Passage(part.text, part.ids) for part in parts], evaluator)
     for output in outputs:

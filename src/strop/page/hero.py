@@ -36,7 +36,7 @@ class Recommended:
     def of(cls, sampler: Mapping[str, Any], checkpoint: str, family: str) -> Recommended:
         """From the sampler's document in a result."""
         spec = SamplerSpec.model_validate(dict(sampler))
-        said = spec.said()
+        said = spec.written_fields()
         plain = {key: getattr(spec, key) for key in PLAIN}
         words = f"strop sample {quoted(checkpoint)}"
         if SamplerSpec(**plain) == spec:

@@ -120,27 +120,27 @@ class Probe:
 
     def run(self) -> list[Answer]:
         """All answers, in the order of the table."""
-        base = self._asked(_requests())
+        base = self._ask(_requests())
         again = [requests[:1] * (REPEATS - 1) for requests in _requests()]
         self.base = _texts(base)
         self.repeats = Pairs.of(
-            [[replies[0].text] * (REPEATS - 1) for replies in base], _texts(self._asked(again))
+            [[replies[0].text] * (REPEATS - 1) for replies in base], _texts(self._ask(again))
         )
         self.varied = Pairs.within(self.base)
         answers = [self._repeat(), self._seed()]
         cold = None
         if self._subject.greedy:
             colder = [requests[:GREEDY] for requests in _requests(temperature=0.0)]
-            cold = self._asked(colder)
+            cold = self._ask(colder)
         answers += self._temperature(None if cold is None else _texts(cold))
         answers += [self._knob(name, value) for name, value in self._subject.knobs.items()]
-        answers += self._company(base, cold)
+        answers += self._load_answers(base, cold)
         if self._subject.takes_stop:
             answers += self._ends(base, cold)
-            answers += self._plain()
+            answers += self._reply_answers()
         return answers
 
-    def _asked(self, requests: Sequence[Sequence[Request]], at_once: int = 1) -> list[list[Said]]:
+    def _ask(self, requests: Sequence[Sequence[Request]], at_once: int = 1) -> list[list[Said]]:
         flat = [request for group in requests for request in group]
         replies = iter(self._subject.ask(flat, at_once))
         self._told(len(flat))
@@ -175,8 +175,8 @@ class Probe:
 
     def _temperature(self, cold: Texts | None) -> list[Answer]:
         question = "Does temperature change the law?"
-        low = _texts(self._asked(_requests(temperature=LOW)))
-        high = _texts(self._asked(_requests(temperature=HIGH)))
+        low = _texts(self._ask(_requests(temperature=LOW)))
+        high = _texts(self._ask(_requests(temperature=HIGH)))
         effect = self._effect("temperature", question, low, high, f"{LOW:g} against {HIGH:g}")
         answers = [effect]
         if cold is not None:
@@ -212,10 +212,10 @@ class Probe:
         against = value.get("against") if isinstance(value, dict) else None
         extreme = value["value"] if isinstance(value, dict) else value
         try:
-            changed = _texts(self._asked(_requests(extra={name: extreme})))
+            changed = _texts(self._ask(_requests(extra={name: extreme})))
             base = self.base
             if against is not None:
-                base = _texts(self._asked(_requests(extra={name: against})))
+                base = _texts(self._ask(_requests(extra={name: against})))
         except RefusedRequest as refusal:
             return Answer(name, question, "no", f"it is refused: {refusal}")
         return self._effect(name, question, base, changed, f"{name} {extreme}")
@@ -244,7 +244,7 @@ class Probe:
 
     # ------------------------------------------------------------ (e), (f)
 
-    def _company(self, base: list[list[Said]], cold: list[list[Said]] | None) -> list[Answer]:
+    def _load_answers(self, base: list[list[Said]], cold: list[list[Said]] | None) -> list[Answer]:
         """Requests whose text alone is known, beside others and beside copies of themselves."""
         references = self._references(base, cold)
         question = "Is a text the same in the company of short and long requests as alone?"
@@ -254,7 +254,7 @@ class Probe:
             load = f"{TOGETHER} at once"
             looks.append(("concurrency", question, lambda: self._among_copies(references), load))
         if references:
-            return [self._alike(*look) for look in looks]
+            return [self._same_texts(*look) for look in looks]
         why = "no request brings the same text twice, so nothing can be compared"
         return [Answer(knob, question, "cannot tell", why) for knob, question, *_ in looks]
 
@@ -271,7 +271,7 @@ class Probe:
                     *(request for _, request, _ in targets),
                     *neighbours[half:],
                 ]
-                [replies] = self._asked([group], len(group))
+                [replies] = self._ask([group], len(group))
                 of_targets = replies[half : half + len(targets)]
                 seen += Pairs.of(
                     [[item.text for item in of_targets]], [[item[2] for item in targets]]
@@ -281,7 +281,7 @@ class Probe:
     def _among_copies(self, references: Sequence[tuple[int, Request, str]]) -> Pairs:
         seen = Pairs(0, 0)
         for _, request, alone in references[:: max(1, len(references) // len(PROMPTS))]:
-            [replies] = self._asked([[request] * TOGETHER], TOGETHER)
+            [replies] = self._ask([[request] * TOGETHER], TOGETHER)
             seen += Pairs.of([[reply.text for reply in replies]], [[alone] * TOGETHER])
         return seen
 
@@ -299,7 +299,7 @@ class Probe:
                 references.append((p, Request(text, seed_of(p, 0)), base[p][0].text))
         return references
 
-    def _alike(self, knob: str, question: str, look: Callable[[], Pairs], load: str) -> Answer:
+    def _same_texts(self, knob: str, question: str, look: Callable[[], Pairs], load: str) -> Answer:
         """Look again while some texts differ and it is open whether by chance."""
         pairs, p = Pairs(0, 0), 1.0
         for _ in range(ROUNDS):
@@ -324,7 +324,7 @@ class Probe:
         cut = []
         for _, request, full_text in references:
             shorter = [replace(request, max_tokens=most) for most in SHORTER]
-            [replies] = self._asked([shorter])
+            [replies] = self._ask([shorter])
             cut.append((full_text, replies))
         return [self._counts(limit, cut), self._stop(stop, references)]
 
@@ -367,7 +367,7 @@ class Probe:
         ]
         for request, full_text, word in tried[: 4 * len(PROMPTS)]:
             try:
-                [[reply]] = self._asked([[replace(request, extra={"stop": [word]})]])
+                [[reply]] = self._ask([[replace(request, extra={"stop": [word]})]])
             except RefusedRequest as refusal:
                 return Answer("stop", question, "no", f"it is refused: {refusal}")
             expected = full_text[: full_text.find(word)].strip()
@@ -379,7 +379,7 @@ class Probe:
         word_: Word = "yes" if right >= 2 and not wrong else "no" if wrong >= 2 else "cannot tell"
         return Answer("stop", question, word_, evidence)
 
-    def _plain(self) -> list[Answer]:
+    def _reply_answers(self) -> list[Answer]:
         """Of everything that was said: is the prompt in it, is there anything?"""
         pairs = list(zip(self._requests, self.said, strict=True))
         echo = Pairs(sum(s.text.strip().startswith(r.prompt) for r, s in pairs), len(pairs))

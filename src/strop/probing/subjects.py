@@ -58,7 +58,7 @@ class ServedSubject:
             self.refuses[named[0]] = reply.detail
             reply = self._runner.run(self._reply(first))
         if not reply.delivered:
-            raise self._silent(reply)
+            raise self._no_reply(reply)
         self.facts |= {
             "form": "chat" if self.chat else "completions",
             "model": reply.model,
@@ -85,7 +85,7 @@ class ServedSubject:
 
         async def reply_to(request: Request) -> Said:
             async with room:
-                return self._said(request, await self._reply(request))
+                return self._reply_said(request, await self._reply(request))
 
         return list(await asyncio.gather(*map(reply_to, requests)))
 
@@ -109,16 +109,16 @@ class ServedSubject:
                 fix="the same command with a higher cap",
             ) from None
 
-    def _said(self, request: Request, reply: Reply) -> Said:
+    def _reply_said(self, request: Request, reply: Reply) -> Said:
         if not reply.delivered:
             refused = reply.trouble is not None and reply.trouble.status in REFUSING
             if refused and request.extra:
                 raise RefusedRequest(reply.detail)
-            raise self._silent(reply)
+            raise self._no_reply(reply)
         tokens = None if reply.tokens is None else reply.tokens["completion"]
         return Said(reply.reply or "", tokens, reply.finish_reason)
 
-    def _silent(self, reply: Reply) -> UserError | Incomplete:
+    def _no_reply(self, reply: Reply) -> UserError | Incomplete:
         passing = reply.trouble is not None and reply.trouble.passing
         kind = Incomplete if passing else UserError
         return kind(

@@ -31,7 +31,7 @@ class Codec(Protocol):
 
 @dataclass(frozen=True)
 class PromptReader:
-    """What must be known of a model to lay prompts before it."""
+    """What prompts need to know about a model."""
 
     vocab_size: int
     mask_id: int | None = None

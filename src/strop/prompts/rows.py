@@ -329,7 +329,7 @@ class Template:
                 "A chat's message has a gap, but the response follows the message.",
                 where=where,
                 got=", ".join(gaps)[:80],
-                fix="say `length` and escape the mark as \\[[...]], or write the conversation "
+                fix="give `length` and escape the mark as \\[[...]], or write the conversation "
                 "with its special tokens and gaps as plain text",
             )
         return (self.chat.render("".join(map(str, pieces))),)

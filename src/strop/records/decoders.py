@@ -331,7 +331,7 @@ CANVASES = (
         public_names=_gemma_names,
     ),
 )
-"""Their records."""
+"""The records of these samplers."""
 
 
 # --------------------------------------------------------------------------------- block_decoders
@@ -356,7 +356,7 @@ def _threshold(default: float) -> Setting:
 
 
 def _editing(default: float) -> Setting:
-    return Setting("a more probable other token replaces one that stands; 1: off", default)
+    return Setting("a more probable other token replaces a committed one; 1: off", default)
 
 
 def _stop(default: str, *choices: str) -> Setting:

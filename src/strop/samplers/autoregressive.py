@@ -49,11 +49,11 @@ def dense(run: DenseRun) -> Tensor:
 def fast(run: LockstepRun) -> Tensor:
     """The same law from numbers with an address."""
     draws, slots = addressed(run.spec.precision, run.stream), np.arange(len(run.outputs))
-    certain, nobody = Weights.certain(len(slots)), run.denoiser.vocab_size
+    certain, no_mask = Weights.certain(len(slots)), run.denoiser.vocab_size
 
     def choose(clean: Tensor, position: int) -> tuple[Numbers, Tensor]:
         where = run.address(slots, 0, np.full_like(slots, position))  # one round
-        return draws.draw(clean, where, certain, nobody)
+        return draws.draw(clean, where, certain, no_mask)
 
     run.calls += run.length - _given_length(run)
     return _left_to_right(run, len(slots), choose, run.confirm)

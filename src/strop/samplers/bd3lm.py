@@ -261,7 +261,7 @@ def _decode_once(run: LockstepRun, ids: Tensor, rows: Numbers, tries: int) -> Bl
     size = block_of(spec, denoiser)
     open_ = (texts == denoiser.mask_id).cpu().numpy()  # waits
     block = np.where(open_, np.arange(texts.shape[1]) // size, -1)
-    canvas = BlockState(texts, block, denoiser.mask_id, _telling(run, rows))
+    canvas = BlockState(texts, block, denoiser.mask_id, _trace_calls(run, rows))
     name, places = f"{spec.name}/{tries}" if tries else spec.name, run.begin.place[rows]
     numbers = run.outputs[rows]
     draws = AddressedDraws(run.seed, spec, numbers, places, denoiser.mask_id, name=name)
@@ -274,7 +274,7 @@ def _decode_once(run: LockstepRun, ids: Tensor, rows: Numbers, tries: int) -> Bl
     return canvas
 
 
-def _telling(run: LockstepRun, rows: Numbers) -> Watch:
+def _trace_calls(run: LockstepRun, rows: Numbers) -> Watch:
     """Rounds are network calls of a try."""
 
     def watch(canvas: BlockState, changed: Truths) -> None:

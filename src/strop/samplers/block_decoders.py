@@ -27,7 +27,7 @@ from strop.errors import UserError
 from strop.records.decoders import ALIASES
 from strop.records.record import SAMPLERS
 from strop.samplers import public_blocks
-from strop.samplers.decoders import mask_of, telling
+from strop.samplers.decoders import mask_of, trace_rounds
 from strop.samplers.machinery.block_loop import BlockRules, fill_blocks
 from strop.samplers.machinery.blocks import BlockState
 from strop.samplers.machinery.committing import LockstepRun, lockstep
@@ -54,7 +54,10 @@ def fast(run: LockstepRun) -> Tensor:
             raise beyond_positions(denoiser, ids.shape[1])
     open_ = ids.numpy() == denoiser.mask_id
     canvas = BlockState(
-        upload(ids.numpy(), denoiser.device), np.where(open_, 0, -1), denoiser.mask_id, telling(run)
+        upload(ids.numpy(), denoiser.device),
+        np.where(open_, 0, -1),
+        denoiser.mask_id,
+        trace_rounds(run),
     )
     heat, places = _temperature(spec), np.maximum(open_.cumsum(1) - 1, 0)
     # Where the best token is taken its probability is the model's own.
@@ -79,9 +82,9 @@ def _rules(spec: SamplerSpec, block: int, steps: Numbers | None = None) -> Block
         "top_k": settings.get("top_k", 0) if _temperature(spec) else 0,
     }
     if spec.name == "sdar":
-        way = settings["remasking"]
-        order = {"sequential": "left", "random": "random"}.get(way, "confidence")
-        level = settings["threshold"] if way == "low_confidence_dynamic" else np.inf
+        remasking = settings["remasking"]
+        order = {"sequential": "left", "random": "random"}.get(remasking, "confidence")
+        level = settings["threshold"] if remasking == "low_confidence_dynamic" else np.inf
         return BlockRules(**common, order=order, threshold=level)
     if spec.name == "llada2":
         return BlockRules(**common, order=settings["order"], threshold=settings["threshold"])
@@ -112,7 +115,7 @@ def dense(run: DenseRun) -> Tensor:
             got=f"a checkpoint of the family {denoiser.spec.family!r}",
             fix="use `implementation=fast`",
         )
-    _refuse_ours(run.spec)
+    _refuse_own_settings(run.spec)
     code, kind, more_options = LITERAL[run.spec.name]
     ids = run.start()
     together = run.spec.name == "llada2-pipeline"
@@ -122,7 +125,7 @@ def dense(run: DenseRun) -> Tensor:
     parts = [slice(0, run.batch)] if together else [slice(i, i + 1) for i in range(run.batch)]
     for part in parts:
         text = PublicText(denoiser, ids[part, : _prompt(run, part)], run.generator)
-        text.on_call = _noting(run, part, text)
+        text.on_call = _trace_part(run, part, text)
         response = code(
             text, _options(kind, run, block, ids.shape[1] - text.size, more_options(run))
         )
@@ -158,7 +161,7 @@ def _prompt(run: DenseRun, part: slice) -> int:
     return size
 
 
-def _noting(run: DenseRun, part: slice, text: PublicText) -> Callable[[Tensor], None]:
+def _trace_part(run: DenseRun, part: slice, text: PublicText) -> Callable[[Tensor], None]:
     """Tell the trace what a call changed."""
     length = run.begin.open.shape[1]
     before = run.begin.ids(run.denoiser.mask_id)[part].numpy().copy()
@@ -270,7 +273,7 @@ LITERAL: dict[str, tuple[Callable[..., Tensor], Any, Callable[[DenseRun], dict[s
     "fast-dllm-v2": (public_blocks.fast_dllm_v2, public_blocks.FastV2Options, _fast_dllm_v2),
 }
 """By the name of the sampler: the public code, its options, and those that no setting is."""
-OURS = {
+OWN_SETTINGS = {
     "sdar": ("remasking", "random", "has no random order"),
     "llada2": ("order", "random", "commits the likeliest draws first"),
     "fast-dllm-v2": ("first", "draw", "takes the best first token of a block"),
@@ -278,8 +281,8 @@ OURS = {
 """Settings of which the public codes know but one side."""
 
 
-def _refuse_ours(spec: SamplerSpec) -> None:
-    name, value, why = OURS.get(spec.name, ("", "", ""))
+def _refuse_own_settings(spec: SamplerSpec) -> None:
+    name, value, why = OWN_SETTINGS.get(spec.name, ("", "", ""))
     if name and spec.settings[name] == value:
         raise UserError(
             f"The public code of {spec.name!r} {why}.",

@@ -40,11 +40,11 @@ class Laws:
     moved: Floats
     """Positions whose best token is another one."""
     open: Floats
-    """Positions."""
+    """The number of open positions."""
 
     @classmethod
     def empty(cls, batch: int, calls: int) -> Laws:
-        """To be added to."""
+        """Sums of zero, to be added to."""
         return cls(*(np.zeros((batch, calls)) for _ in range(3)))
 
     def add(self, row: NDArray, call: NDArray, kl: Tensor, moved: Tensor) -> None:
@@ -110,7 +110,7 @@ def _compared(logits: Tensor, other: Tensor, mask_id: int) -> tuple[Tensor, Tens
 
 @dataclass(frozen=True)
 class CachedOutputs:
-    """What came out, in the order of the outputs."""
+    """The outputs through one cache, in their order."""
 
     ids: Numbers
     """Generated tokens [n, L], without the prompts."""
@@ -119,7 +119,7 @@ class CachedOutputs:
     positions: Numbers
     """Positions that the network computed [n], all calls together."""
     seconds: float
-    """For all of them."""
+    """Seconds for all outputs together."""
 
 
 @dataclass(frozen=True)
@@ -131,7 +131,7 @@ class CacheBench:
     """Of a sampler that has caches, with one of them."""
     length: int
     outputs: Sequence[int]
-    """Their numbers."""
+    """The numbers of the outputs."""
     seed: int = 0
     prompts: Sequence[Sequence[int]] = ((),)
     """Token ids; output i follows prompt i mod P."""

@@ -122,7 +122,7 @@ def fast(run: LockstepRun) -> Tensor:
         outputs=run.outputs,
         starts=run.begin.starts,
         stops=_stops(run),
-        watch=telling(run),
+        watch=trace_rounds(run),
     )
     run.calls[:] = canvas.calls
     return canvas.ids
@@ -134,13 +134,13 @@ def dense(run: DenseRun) -> Tensor:
     ids = run.start()
     is_given = (run.begin.ids(run.denoiser.mask_id) != run.denoiser.mask_id).all(0)
     prompt = int(is_given.long().cumprod(0).sum())  # on the host
-    task = PublicRun(run.denoiser, ids, prompt, run.generator, watch=telling(run))
+    task = PublicRun(run.denoiser, ids, prompt, run.generator, watch=trace_rounds(run))
     canvas = LITERAL[run.spec.name](task, run)
     run.calls += canvas.total
     return canvas.ids
 
 
-def telling(run: DenseRun | LockstepRun) -> Watch:
+def trace_rounds(run: DenseRun | LockstepRun) -> Watch:
     """Rounds are network calls: the order in which a pool keeps when tokens came."""
 
     def watch(canvas: BlockState, changed: Truths) -> None:

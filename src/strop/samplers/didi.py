@@ -52,7 +52,7 @@ SURE = 1e9
 
 
 def ancestral(run: DenseRun) -> Tensor:
-    """The student alone."""
+    """The student without its reward."""
     ids = run.start()
     for t, s in zip(run.grid.t, run.grid.s, strict=True):
         drawn = run.draw(_weights(run, run.logits(ids, sigma(t)), t, s))
@@ -213,7 +213,7 @@ def _base_log_probs(run: DenseRun, ids: Tensor) -> Tensor:
 
 @lockstep
 def fast_ancestral(run: LockstepRun) -> Tensor:
-    """The student alone."""
+    """The student without its reward."""
     state = Going.begin(run)
     for k, t in enumerate(run.grid.t):
         draws, masked = CandidateOffers(run, k), _masked(run, state)

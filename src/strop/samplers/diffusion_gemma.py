@@ -65,7 +65,7 @@ class CanvasRule:
 
     @classmethod
     def of(cls, spec: SamplerSpec, denoiser: DiffusionGemma) -> CanvasRule:
-        """That of a sampler's settings."""
+        """The rule of a sampler's settings."""
         chosen = spec.settings
         return cls(
             steps=spec.steps,
@@ -84,7 +84,7 @@ class CanvasDraws(Protocol):
     with) of a canvas."""
 
     def noise(self, rows: Numbers, canvas: int, call: int, size: int) -> Tensor:
-        """Any ids [R, C]."""
+        """Uniform ids [R, C]."""
         ...
 
     def tokens(self, logits: Tensor, rows: Numbers, canvas: int, call: int) -> Tensor:
@@ -167,7 +167,7 @@ class OpenCanvas:
 
     @classmethod
     def start(cls, ids: Tensor, stability: int) -> OpenCanvas:
-        """Noise, and nothing known."""
+        """A canvas of noise without predictions."""
         history = torch.full((stability, *ids.shape), -1, device=ids.device)
         done = torch.zeros(len(ids), dtype=torch.bool, device=ids.device)
         return cls(
@@ -272,7 +272,7 @@ class Writing:
         number: int,
         step: int,
     ) -> None:
-        """One decoder call of the sequences at `here`; those that are done stay as they are."""
+        """One decoder call of the sequences `sequences`; those that are done stay as they are."""
         rule, read = self.rule, state.ids[sequences]
         before = None if state.before is None else state.before[sequences]
         scores = self.denoiser.denoise(read, memory, before)
@@ -415,14 +415,14 @@ def _write_canvases(run: DenseRun | LockstepRun, writing: Writing) -> Tensor:
             expected=f"at most {writing.denoiser.length} positions",
             fix="ask for a smaller `length`",
         )
-    writing.on_call = _telling(run, writing, prompt, length)
+    writing.on_call = _trace_calls(run, writing, prompt, length)
     text = writing.run(canvases)[:, writing.prompt :]
     missing = canvases * size - text.shape[1]  # of texts that ended early
     ids = torch.nn.functional.pad(text, (0, missing), value=writing.filler)[:, :length]
     return torch.cat([upload(run.begin.given[:, :prompt], ids.device), ids], 1)
 
 
-def _telling(run: DenseRun | LockstepRun, writing: Writing, prompt: int, length: int) -> OnCall:
+def _trace_calls(run: DenseRun | LockstepRun, writing: Writing, prompt: int, length: int) -> OnCall:
     """Rounds are network calls: a pool keeps after which of them each token last changed."""
     size = writing.canvas_length
     last = np.full((len(writing.text), length), -1)

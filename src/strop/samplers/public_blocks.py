@@ -27,7 +27,7 @@ ROUNDS = 10_000
 
 @dataclass
 class PublicText:
-    """What every decoder is given."""
+    """The input of every public decoder."""
 
     denoiser: BlockDenoiser
     prompt: Tensor
@@ -57,7 +57,7 @@ class PublicText:
 
     @property
     def size(self) -> int:
-        """Tokens of the prompt."""
+        """The number of tokens of the prompt."""
         return self.prompt.shape[1]
 
     def laid_out(self, block: int, length: int) -> Tensor:
@@ -127,8 +127,8 @@ def _cut(logits: Tensor, top_k: int | None, top_p: float | None) -> Tensor:
     if top_p is None or top_p >= 1:
         return logits
     ordered, order = torch.sort(logits, descending=True)
-    gone = _beyond(ordered.softmax(-1), order, top_p)
-    return logits.masked_fill(gone, -torch.inf)
+    dropped = _beyond(ordered.softmax(-1), order, top_p)
+    return logits.masked_fill(dropped, -torch.inf)
 
 
 def _beyond(ordered: Tensor, order: Tensor, top_p: float) -> Tensor:
@@ -156,7 +156,7 @@ def _moved(confidence: Tensor, masked: Tensor, quota: int, threshold: float) -> 
 
 @dataclass(frozen=True)
 class SDAROptions:
-    """Of `block_diffusion_generate`."""
+    """The options of SDAR's `block_diffusion_generate`."""
 
     gen_length: int = 128
     block_length: int = 8
@@ -238,7 +238,7 @@ def _answer(text: PublicText, x: Tensor, gen_length: int, eos_id: int) -> Tensor
 
 @dataclass(frozen=True)
 class LLaDA2Options:
-    """Of LLaDA 2.0's `generate`."""
+    """The options of LLaDA 2.0's `generate`."""
 
     gen_length: int = 2048
     block_length: int = 32
@@ -332,7 +332,7 @@ def llada2_edit(text: PublicText, options: LLaDA2EditOptions) -> Tensor:
 
 @dataclass(frozen=True)
 class PipelineOptions:
-    """Of diffusers' `LLaDA2Pipeline`."""
+    """The options of diffusers' `LLaDA2Pipeline`."""
 
     gen_length: int = 2048
     block_length: int = 32
@@ -413,7 +413,7 @@ def _finish(done: Tensor, x: Tensor, ended: Tensor, eos_id: int, mask_id: int, s
 
 @dataclass(frozen=True)
 class FastV2Options:
-    """Of Fast-dLLM v2's `generate`."""
+    """The options of Fast-dLLM v2's `generate`."""
 
     max_new_tokens: int
     block_size: int = 32

@@ -42,7 +42,7 @@ ALGORITHMS = {
 
 @dataclass(frozen=True)
 class PublicRun:
-    """What every decoder is given."""
+    """The input of every public decoder."""
 
     denoiser: Denoiser
     ids: Tensor
@@ -56,7 +56,7 @@ class PublicRun:
 
     @property
     def length(self) -> int:
-        """Positions after the prompt."""
+        """The number of positions after the prompt."""
         return self.ids.shape[1] - self.prompt
 
     def canvas(self, block_length: int) -> BlockState:

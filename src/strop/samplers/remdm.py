@@ -12,12 +12,11 @@ back and at every masked position whether a token may come out, and asks the net
 update where one may; head and draw run at those positions alone. Tokens that an update takes back
 are still visible to the prediction of that same update.
 
-ReMDM's schedules: how much a sampler reveals and takes back in every update.
-
-Let a_t = 1 - t be the visible share before an update and a_s after it. A visible token is taken
-back with probability sigma; a masked position is revealed with probability
-(a_s - (1 - sigma) a_t) / (1 - a_t). For every sigma up to min(1, (1 - a_s) / a_t) the visible share
-after the update is a_s, as without taking back: the schedules only choose sigma.
+The schedules say how much a sampler reveals and takes back in every update. Let a_t = 1 - t be the
+visible share before an update and a_s after it. A visible token is taken back with probability
+sigma; a masked position is revealed with probability (a_s - (1 - sigma) a_t) / (1 - a_t). For every
+sigma up to min(1, (1 - a_s) / a_t) the visible share after the update is a_s, as without taking
+back: the schedules only choose sigma.
 """
 
 from __future__ import annotations
@@ -213,4 +212,4 @@ class Revising:
 
 
 fast = packed(Revising)
-"""The law of `remdm`."""
+"""The fast sampler with the law of `remdm`."""

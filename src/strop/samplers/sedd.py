@@ -54,7 +54,7 @@ def analytic_duo(run: DenseRun) -> Tensor:
 
 
 def noise_rate(t: Tensor) -> Tensor:
-    """dsigma / dt."""
+    """The rate of the noise, dsigma / dt."""
     return (1 - NOISE_EPSILON) / (1 - (1 - NOISE_EPSILON) * t)
 
 
@@ -116,13 +116,13 @@ def _score(run: DenseRun, ids: Tensor, sigma: Tensor) -> Tensor:
 
 @lockstep
 def fast_analytic(run: LockstepRun) -> Tensor:
-    """The law of `analytic`."""
+    """The fast sampler with the law of `analytic`."""
     return _fast(run, torch.expm1(run.grid.sigmas()[:-1] - sigma_of(run.grid.s)))
 
 
 @lockstep
 def fast_euler(run: LockstepRun) -> Tensor:
-    """The law of `euler`."""
+    """The fast sampler with the law of `euler`."""
     return _fast(run, (run.grid.t - run.grid.s) * noise_rate(run.grid.t))
 
 

@@ -371,5 +371,5 @@ class Journal:
             "A line of the journal is damaged.",
             where=f"{self.path}, line {number}",
             got=repr(why)[:160],
-            fix="restore the file, or delete that line: what it tells of is then asked again",
+            fix="restore the file, or delete that line: its request is then sent again",
         )

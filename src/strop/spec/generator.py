@@ -51,16 +51,18 @@ GRID_TOLERANCE = 1e-6
 """Masses written or stored in float32 sum to one only about this well; they are renormalised."""
 
 
-def _kept(value: Any, check: Any) -> float:
+def _keep_schedule(value: Any, check: Any) -> float:
     """A schedule stays one; pydantic would make a plain number of it."""
     return value if isinstance(value, Cooling) else check(value)
 
 
-def _written(value: float) -> Any:
+def _schedule_text(value: float) -> Any:
     return str(value) if isinstance(value, Cooling) else value
 
 
-Temperature = Annotated[float, WrapValidator(_kept), PlainSerializer(_written, when_used="json")]
+Temperature = Annotated[
+    float, WrapValidator(_keep_schedule), PlainSerializer(_schedule_text, when_used="json")
+]
 
 
 class SamplerSpec(Spec):
@@ -105,8 +107,8 @@ class SamplerSpec(Spec):
     version: str | None = None
     """Of a sampler that another package or a script brings: as its record says, filled in."""
 
-    def said(self) -> dict[str, Any]:
-        """The fields by which a file says this sampler: its steps, and what is not as usual."""
+    def written_fields(self) -> dict[str, Any]:
+        """The fields that a file needs for this sampler: its steps, and what is not a default."""
         document = {"steps": self.steps} | self.model_dump(mode="json", exclude_defaults=True)
         # The field's own default is unusual on a grid of one's own.
         unusual = self.finish != _usual_finish(self.name, self.grid)
@@ -243,7 +245,7 @@ LIFTED = ("steps", "temperature", "top_p")
 
 
 def _in_our_names(facts: Sampler, data: dict[str, Any]) -> dict[str, Any]:
-    """What came under a public code's names, as fields or among `settings`, under ours.
+    """Translate a public code's names, as fields or among `settings`, into ours.
 
     Among `settings`, what is a field of every sampler becomes that field.
     """
@@ -487,7 +489,7 @@ class GeneratorSpec(Spec):
         length: int,
         prompts: PromptSpec | None = None,
     ) -> Self:
-        """With the steps of a causal sampler filled in."""
+        """A generator with the steps of a causal sampler filled in."""
         return cls(
             checkpoint=checkpoint,
             sampler=sampler.for_length(length),
@@ -505,7 +507,7 @@ class GeneratorSpec(Spec):
                 f"The sampler {self.sampler.name!r} makes one step per token.",
                 where="SamplerSpec.steps",
                 got=f"{self.sampler.steps} steps for {self.length} tokens",
-                fix="leave `steps` out and say `length`",
+                fix="leave `steps` out and give `length`",
             )
         check_family(self.checkpoint.family, self.sampler.name)
         return self
@@ -520,7 +522,7 @@ def check_prompts(sampler: str, prompts: PromptSpec) -> None:
             where="GeneratorSpec.prompts",
             got="prompts with gaps",
             expected="prompts that the output follows",
-            fix="take the gaps out and say `length`, or use a masked model",
+            fix="take the gaps out and give `length`, or use a masked model",
         )
     if facts.with_prompts is not None:
         raise UserError(

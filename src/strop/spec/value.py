@@ -328,7 +328,7 @@ class JudgeSpec(Spec):
         )
 
     def document(self) -> dict[str, Any]:
-        """As files hold it, and as it is hashed."""
+        """The judge as a document, as files hold it and as it is hashed."""
         return self.model_dump(mode="json")
 
     @property

@@ -4,13 +4,13 @@ The published side prints a value and a number of outputs, seldom an interval. I
 much as ours do if it is the same generator, which is what is asked; so its noise is ours, scaled by
 the numbers of outputs. Perplexities are compared as logarithms, so that every gap is in nats.
 
-How many outputs a question needs, from a pilot that says how much single outputs vary.
-
-An estimate from n outputs a side has the standard error `error / sqrt(n)`, and how often a rule
-decides depends on `x = sqrt(n) / error` alone. A pilot of m outputs knows `error` only so well: its
-square is off by a chi-square with m - 1 degrees of freedom over their number, so the same promise
-is kept more or less often, pilot by pilot. The number of outputs is the one at which, over pilots,
-a rule decides four times out of five on average; beside it stands what 90% of pilots lead to.
+`power` says how many outputs a question needs, from a pilot that shows how much single outputs
+vary. An estimate from n outputs a side has the standard error `error / sqrt(n)`, and how often a
+rule decides depends on `x = sqrt(n) / error` alone. A pilot of m outputs knows `error` only so
+well: its square is off by a chi-square with m - 1 degrees of freedom over their number, so the same
+promise is kept more or less often, pilot by pilot. The number of outputs is the one at which, over
+pilots, a rule decides four times out of five on average; beside it stands what 90% of pilots lead
+to.
 """
 
 from __future__ import annotations

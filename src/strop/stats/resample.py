@@ -7,12 +7,11 @@ seed alone: every statistic of a cell shares them, and so do cells of equal size
 What belongs together (the answers to one problem, the rows of one document) is drawn together:
 `clustered` makes a statistic whose rows are whole clusters.
 
-Weights of the Bayesian bootstrap (Rubin 1981): flat Dirichlet over the units.
+The Bayesian bootstrap (Rubin 1981) draws weights, flat Dirichlet over the units. Where the
+bootstrap counts how often a unit is drawn, this gives every unit a weight; no unit is ever left
+out.
 
-Where the bootstrap counts how often a unit is drawn, this gives every unit a weight; no unit is
-ever left out.
-
-The mean of readings that are crossed: units are read several times, each time in new groups.
+`crossed` is for readings where units are read several times, each time in new groups:
 
     value of unit i in round r = mean + unit i + group g(i, r) + rest
 
@@ -23,15 +22,13 @@ units and the rest. Between rounds only the units are shared. From these three m
 the three variances, and from them that of the mean, whatever is missing. Limits are Student's, with
 the degrees of freedom of Satterthwaite's approximation.
 
-Intervals of the jackknife with Student's t: leave out each output in turn.
+`jackknife` leaves out each output in turn and takes Student's t. Its intervals hold at eight
+outputs already, where resampling gives intervals that are too short.
 
-They hold at eight outputs already, where resampling gives intervals that are too short.
+The paired bootstrap draws whole sequences anew, the same ones for every column.
 
-The paired bootstrap: whole sequences are drawn anew, the same ones for every column.
-
-Shares of right answers: Wilson's interval, the exact sign test, and the unbiased pass@k.
-
-A bootstrap of a share is too short near 0 and 1 and a point at them; with 256 answers of which 98%
+Shares of right answers have Wilson's interval, the exact sign test and the unbiased pass@k. A
+bootstrap of a share is too short near 0 and 1 and a point at them; with 256 answers of which 98%
 are right, what it calls 95% holds in 88%. Wilson's interval inverts the test of the share instead.
 
 It serves every mean of values between two bounds, too: none of them spreads more than values that

@@ -1,15 +1,13 @@
 """One generator under one seed, on disk.
 
-A cell's outputs by index, each once, from any number of files, a bounded number at a time.
+A cell's outputs are read by index, each once, from any number of files, with a bounded number of
+rows in memory. The rows of every file are in order, so several files are merged as they are read: a
+file is opened when its first row is due, and memory holds one batch of each open file.
 
-Rows of every file are in order, so several are read like zips: a file is opened when its turn
-comes, and what is in memory is a batch of each open one.
-
-What was once found out about files on this disk, kept under their paths and their looks.
-
-A file's looks are its size, its number on the disk, and the times of its content and of itself: the
-last one is the system's and cannot be set, so that a file that was replaced or changed in place
-looks different though its size and its time were kept. Whoever only needs to know what a model is
+`FileMemory` remembers what was found out about files, by their paths and their looks. A file's
+looks are its size, its inode, and the times of its last change of content and of status. The system
+sets the last one, so a file that was replaced or changed in place looks different even if its size
+and its modification time were kept. Whoever only needs to know what a model is
 called, or what a file holds (a finished run, called again), asks here instead of reading it.
 Nothing is computed from what is remembered: the loaders hash what they read. It lies in the user's
 cache; losing it costs a load.
@@ -441,13 +439,13 @@ class Cell:
         return None if first is None else int(first["index"][0].as_py())
 
     def _twice(self, row: pa.Table, other: pa.Table) -> None:
-        """Refuse two rows under one number whose columns tell different outputs.
+        """Refuse two rows with the same index whose columns hold different outputs.
 
         A crash between renaming the merged file and removing its parts leaves rows twice, but they
         are equal.
         """
         if not same_outputs(row, other, self.spec).all():
-            why = f"it holds different outputs under one number: {row['index'][0].as_py()}"
+            why = f"it holds different outputs with the same index: {row['index'][0].as_py()}"
             fix = f"delete {self.path} and run the command that made it again"
             raise damaged(self.path, why, fix)
 

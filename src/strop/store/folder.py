@@ -14,9 +14,8 @@ The mark is written before everything else and removed after everything else, so
 is killed at any moment leaves a directory that says whose it is. What is inside a directory and has
 a mark of its own is a directory of its own.
 
-JSON, YAML and Parquet: names of files in a run, words for one that is damaged or too new.
-
-`differences` says what was asked then and what now, for the messages that refuse to mix the two.
+The file also reads and writes JSON, YAML and Parquet, with messages for files that are damaged or
+too new. `differences` compares two requests, for the messages that refuse to mix them.
 """
 
 from __future__ import annotations
@@ -334,7 +333,7 @@ def read_mark(folder: str | os.PathLike[str]) -> Mark | None:
     if not isinstance(kind, str) or kind not in KINDS:
         raise damaged(path, f"its kind is {kind!r}")
     if not isinstance(owner, str):
-        raise damaged(path, "it does not say whose it is")
+        raise damaged(path, "it does not name its owner")
     if ids is not None:
         _check_cells(path, document["asked"], ids)
         ids = tuple(ids)

@@ -1,6 +1,7 @@
-"""A directory of cells: made, opened, started anew.
+"""Directories of cells (`Run`) and of studies (`StudyFolder`): made, opened, started anew.
 
-Where a study keeps what it measured: complete or absent, continued by the same command.
+A study's directory holds what it measured. Every file is complete or absent, and the same command
+continues the study:
 
 DIR/strop.json              whose it is and what was asked
 DIR/cells/<id>.parquet      what was measured under one spec; the spec's hash is the name, with
@@ -10,7 +11,7 @@ DIR/result.json             what was asked, and every number of the table and th
 DIR/table.csv               the table, one line per row
 DIR/<study>.svg, .png       the figure
 
-A study of sampled outputs has run directories in the place of cells and parts.
+A study of sampled outputs has run directories instead of cells and parts.
 """
 
 from __future__ import annotations

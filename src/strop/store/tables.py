@@ -1,11 +1,11 @@
-"""Outputs as a table, and Parquet files that are checked at both ends.
+"""A cell's tables (outputs, scores, prompts), checked when they are written and when they are read.
 
-Scores of a cell: one file per metric, a row per output, rewritten whole as rows are added.
+Scores are one file per metric with a row per output. The tables are small, so adding rows means
+reading the table and renaming a new one into place: a file is always complete, and scoring that was
+interrupted continues with the rows that are missing.
 
-The tables are small, so that adding rows to one is reading it and renaming a new one into place:
-what is there is always whole, and scoring that was interrupted goes on with the rows it lacks.
-
-The prompts that a run's outputs answer, kept once: nobody needs the file they came from.
+The prompts that a run's outputs answer are kept in the run, so the file they came from is not
+needed again.
 """
 
 from __future__ import annotations
@@ -334,7 +334,7 @@ def read_scores(folder: Path, cell: CellSpec) -> dict[str, ScoreTable]:
     tables = {}
     for path in sorted(folder.glob("*.parquet")):
         if METRIC_ID.fullmatch(path.stem):
-            table = _read(path, cell)
+            table = _read_score_file(path, cell)
             if table is not None:  # else it was removed a moment ago
                 tables[path.stem] = table
     return tables
@@ -342,14 +342,14 @@ def read_scores(folder: Path, cell: CellSpec) -> dict[str, ScoreTable]:
 
 def read_score(folder: Path, cell: CellSpec, metric: MetricSpec) -> ScoreTable | None:
     """One metric, if it is there."""
-    return _read(_place(folder, metric), cell)
+    return _read_score_file(_place(folder, metric), cell)
 
 
 def add_scores(
     folder: Path, cell: CellSpec, metric: MetricSpec, columns: Mapping[str, np.ndarray]
 ) -> None:
     """Merge rows into the metric's file; a row that is there already stays as it is."""
-    new = _checked(metric, columns)
+    new = _sorted_scores(metric, columns)
     with disk(folder):
         folder.mkdir(exist_ok=True)
     with locked(folder):
@@ -398,7 +398,7 @@ def _place(folder: Path, metric: MetricSpec) -> Path:
     return folder / f"{metric.id}.parquet"
 
 
-def _checked(metric: MetricSpec, columns: Mapping[str, np.ndarray]) -> ScoreTable:
+def _sorted_scores(metric: MetricSpec, columns: Mapping[str, np.ndarray]) -> ScoreTable:
     """The rows in order of their index, in the stored types; a value that is none is a bug."""
     index = np.asarray(columns[INDEX]).astype(np.int64)
     order = np.argsort(index, kind="stable")
@@ -449,7 +449,7 @@ def _arrow(cell: CellSpec, table: ScoreTable) -> pa.Table:
     return pa.table(columns).replace_schema_metadata(metadata)
 
 
-def _read(path: Path, cell: CellSpec) -> ScoreTable | None:
+def _read_score_file(path: Path, cell: CellSpec) -> ScoreTable | None:
     metrics = []
 
     def check(schema: pa.Schema) -> pa.Schema:

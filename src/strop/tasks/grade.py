@@ -157,7 +157,7 @@ def grade(task: Task, item: Item, response: str, box: Box | None) -> Graded:
     is what does not end (`overtime.py`; of a call in the main thread).
     """
     _refuse_open(task, box)
-    return _judged(task, item, response, _found(task, item, response), box)
+    return _grade_answers(task, item, response, _find_answers(task, item, response), box)
 
 
 def _refuse_open(task: Task, box: Box | None) -> None:
@@ -165,7 +165,7 @@ def _refuse_open(task: Task, box: Box | None) -> None:
         raise UserError("Programs of a model run in a sandbox only.", expected="a `Box`")
 
 
-def _found(task: Task, item: Item, response: str) -> dict[str, Found]:
+def _find_answers(task: Task, item: Item, response: str) -> dict[str, Found]:
     """What each filter finds; nothing in an empty response."""
     if response.strip():
         return task.find(item, response)
@@ -173,7 +173,7 @@ def _found(task: Task, item: Item, response: str) -> dict[str, Found]:
     return dict.fromkeys((rule.name for rule in task.filters), nothing)
 
 
-def _judged(
+def _grade_answers(
     task: Task, item: Item, response: str, by_filter: Mapping[str, Found], box: Box | None
 ) -> Graded:
     answers = {name: answer.answer for name, answer in by_filter.items()}
@@ -218,7 +218,9 @@ def grade_all(
     with ThreadPoolExecutor(workers or os.cpu_count() or 1) as pool:
         try:
             positions = {
-                pool.submit(_judged, task, item, text, _found(task, item, text), box): position
+                pool.submit(
+                    _grade_answers, task, item, text, _find_answers(task, item, text), box
+                ): position
                 for position, (item, text) in enumerate(responses)
             }
             for done in as_completed(positions):

@@ -48,7 +48,7 @@ def sanitize(text: str, prompt: str, entry_point: str) -> str | None:
         imports, defined = _definitions(tree)
         if entry_point not in defined:
             return None
-        own_imports, given_names = _definitions(_parsed(prompt) or [])
+        own_imports, given_names = _definitions(_pieces(prompt) or [])
         everything = {**given_names, **defined}
         used = _reachable(entry_point, everything) | set(given_names)
         body = _unique([*own_imports, *imports])
@@ -58,7 +58,7 @@ def sanitize(text: str, prompt: str, entry_point: str) -> str | None:
         return None
 
 
-def _parsed(text: str) -> list[Piece] | None:
+def _pieces(text: str) -> list[Piece] | None:
     """The statements of a module; None if it is no Python."""
     try:
         with warnings.catch_warnings():
@@ -68,10 +68,10 @@ def _parsed(text: str) -> list[Piece] | None:
         return None
     # The parser's lines end at these three, and at no other of `str.splitlines`.
     lines = text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
-    return [Piece(node, _cut(node, lines)) for node in tree.body]
+    return [Piece(node, _piece_text(node, lines)) for node in tree.body]
 
 
-def _cut(node: ast.stmt, lines: list[str]) -> str:
+def _piece_text(node: ast.stmt, lines: list[str]) -> str:
     """The text of a statement, from its first decorator on; columns count bytes."""
     first, start = node.lineno, node.col_offset
     decorators: list[ast.expr] = getattr(node, "decorator_list", [])
@@ -93,7 +93,7 @@ def _longest_span(lines: list[str]) -> list[Piece]:
             filled = sum(1 for line in lines[start:end] if line.strip())
             if filled <= most:
                 break  # a shorter run from here has fewer still
-            pieces = _parsed("\n".join(lines[start:end]))
+            pieces = _pieces("\n".join(lines[start:end]))
             if pieces is not None:
                 best, most = pieces, filled
                 break

@@ -1,17 +1,17 @@
 """What a task run found: responses, answers and verdicts, and statistics over problems and seeds.
 
-    found = strop.tasks.results("runs/sums")
-    found.task, found.items                      # the task and its problems
-    for label in found.labels:                   # the checkpoints
-        for one in found.greedy(label).answered():
-            one.item, one.response, one.answers["last"], one.outcomes["last"], one.passed("last")
-    found.settings                               # every checkpoint under every setting
-    found.settings[0].accuracy("last")           # mean with its 95% interval over problems
-    paired(found.settings[0], found.settings[1], "last")
+    results = strop.tasks.results("runs/sums")
+    results.task, results.items                  # the task and its problems
+    for label in results.labels:                 # the checkpoints
+        for graded in results.greedy(label).answered():
+            graded.item, graded.response, graded.answers["last"], graded.passed("last")
+    results.settings                             # every checkpoint under every setting
+    results.settings[0].accuracy("last")         # mean with its 95% interval over problems
+    paired(results.settings[0], results.settings[1], "last")
 
-Plain values, no torch.
+These are plain values; torch is not needed.
 
-The directory of a task run: its mark, and one run directory per checkpoint.
+The directory of a task run holds its mark and one run directory per checkpoint:
 
 RUN/strop.json       which task, how long responses are, and who answers it how
 RUN/<label>/         an ordinary run: a cell per setting and seed; output i answers problem i
@@ -199,7 +199,7 @@ class TaskSetting:
         seeds = len(self.grades)
         if not 1 <= k <= seeds:
             raise UserError(
-                "There are not so many answers to a problem.",
+                "There are fewer answers to each problem than that.",
                 where="`k`",
                 got=k,
                 expected=f"a whole number from 1 to {seeds}, the number of seeds",
@@ -462,7 +462,7 @@ class TaskRun:
         folder = Folder(path, "task", OWNER)
         with folder.held(force=force) as mark:
             if mark is not None and not force:
-                return cls.open(path)._same(task_run)
+                return cls.open(path)._check_same(task_run)
             if force:
                 task_run._clear(folder)
             task_run._write()
@@ -474,7 +474,7 @@ class TaskRun:
         mark = read_mark(path)
         if mark is None or mark.kind != "task":
             raise UserError(
-                "This directory is no task run.",
+                "This directory is not a task run.",
                 where=path,
                 got=None if mark is None else f"a {KINDS[mark.kind].words}",
                 expected=f"a directory whose {MARK} says that it is one",
@@ -522,7 +522,7 @@ class TaskRun:
             task_run._write()
         return task_run, new
 
-    def _same(self, requested: TaskRun) -> TaskRun:
+    def _check_same(self, requested: TaskRun) -> TaskRun:
         """This one, if it is what is asked for."""
         was, now = (
             f"{task_run.task.name}, {task_run.length} tokens" for task_run in (self, requested)
@@ -581,7 +581,7 @@ def _other_settings(path: Path, was: Entrant, now: Entrant) -> UserError:
         for entrant in (was, now)
     ]
     return UserError(
-        f"The problems were put to {was.label} in another way.",
+        f"The problems were put to {was.label} with other prompt settings.",
         where=path,
         got="; ".join(setting_changes(*settings)),
         fix="choose another `out`, or start this one anew with `force`",

@@ -1,6 +1,6 @@
-"""Drawing the responses of checkpoints to a task's problems, and grading them.
+"""Draw the responses of checkpoints to a task's problems, and grade them.
 
-Verdicts on the responses of a cell, kept beside them as scores.
+Verdicts on the responses of a cell are kept beside them as scores.
 """
 
 from __future__ import annotations
@@ -338,7 +338,7 @@ def run_task(
     engine = Engine.of(engine)
     engine.refuse_force(force)
     record = TASKS.find(task, where="`task`") if isinstance(task, str) else task
-    sources, requested = _several(checkpoints), _Asked(**settings)
+    sources, requested = _as_list(checkpoints), _Asked(**settings)
     requested.check()
     limit = count = len(record.all_items())
     if requested.limit is not None:
@@ -362,10 +362,10 @@ def run_task(
         task_run, entrant = task_run.enter(entrant)
         note(decided(entrant))
         folder = Folder(task_run.path / entrant.label, "run", OWNER)
-        for cell in _drawn(model, specs, requested.seeds, folder, how):
+        for cell in _draw_cells(model, specs, requested.seeds, folder, how):
             grade_cell(cell, record, entrant, box, progress, note)
         del model  # before the next one is loaded
-    return _finished(task_run)
+    return _write_results(task_run)
 
 
 def score_task(
@@ -387,17 +387,17 @@ def score_task(
         box = ready(task_run.task, unsafe_run=unsafe_run)
         for entrant, cell in waiting:
             grade_cell(cell, task_run.task, entrant, box, progress, note)
-    return _finished(task_run)
+    return _write_results(task_run)
 
 
-def _finished(task_run: TaskRun) -> Results:
+def _write_results(task_run: TaskRun) -> Results:
     """What a run holds, once it is written down."""
     results = Results.of(task_run)
     write_result(results)
     return results
 
 
-def _drawn(
+def _draw_cells(
     model: Model, specs: Sequence[SamplerSpec], seeds: int, out: Folder, how: Mapping[str, Any]
 ) -> Iterable[Cell]:
     """The cells of one checkpoint, seed by seed; a greedy one has a single seed.
@@ -420,7 +420,7 @@ def _drawn(
         raise elsewhere
 
 
-def _several(checkpoints: Source | Sequence[Source]) -> list[Source]:
+def _as_list(checkpoints: Source | Sequence[Source]) -> list[Source]:
     alone = isinstance(checkpoints, (str, os.PathLike, Model))
     sources = [checkpoints] if alone else list(checkpoints)  # pyright: ignore[reportArgumentType]
     if not sources:

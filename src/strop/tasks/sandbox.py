@@ -4,24 +4,20 @@ Bubblewrap gives every process its own namespaces: no network, no files of this 
 with its own modules, read-only, a private /tmp, no /proc, no environment. A filter of system calls
 keeps it to one process; hard limits hold for memory, time, files and output.
 
-Which system calls a program in the sandbox is refused, as a filter for bubblewrap.
+The filter lists the system calls that a program is refused. Limits of the kernel count processes
+per user and do not hold for root at all, so a fork bomb is stopped here: a program is one process
+with one thread, and its memory limit is then the limit of everything it runs. Sockets, shared
+memory and message queues, which no limit counts, and what looks into other processes or makes
+namespaces are refused too.
 
-Limits of the kernel count processes per user and do not hold for root at all, so a fork bomb is
-stopped here: a program is one process with one thread, and its memory limit is then the limit of
-everything it runs. Sockets, shared memory and message queues, which no limit counts, and what looks
-into other processes or makes namespaces are refused too.
+A sandbox shows the interpreter, its shared libraries and its own modules. That is a list of what is
+visible, not of what is hidden: packages, homes and strop's own files, which hold the tests and the
+solutions of tasks, lie elsewhere or in directories that are covered. A Python whose modules cannot
+be separated like this is refused.
 
-What of this machine a sandbox shows: the interpreter, its shared libraries, its own modules.
-
-A list of what is there, not of what is hidden: packages, homes and strop's own files, which hold
-the tests and the solutions of tasks, lie elsewhere or in directories that are covered. A Python
-where that cannot be had is refused.
-
-One program against its tests: two sandboxes, one verdict.
-
-The checker alone holds the pipe of the verdict. The program holds its end of two pipes to the
-checker and one that captures what it prints. This process watches the clock and the amount of
-output, and ends both when either runs out.
+A program and its tests run in two sandboxes and give one verdict. The checker alone holds the pipe
+of the verdict. The program holds its end of two pipes to the checker and one that captures what it
+prints. This process watches the clock and the amount of output, and ends both when either runs out.
 """
 
 from __future__ import annotations
@@ -112,7 +108,7 @@ def find_interpreter() -> Interpreter:
     """The Python that runs this, or why no sandbox can be made of it."""
     # In a virtual environment the base's: the environment itself is not shown.
     program = os.path.realpath(getattr(sys, "_base_executable", None) or sys.executable)
-    paths = _asked(program)
+    paths = _python_paths(program)
     modules = list(_outermost(path for path in paths["path"] if os.path.exists(path)))
     packages = [folder for root in modules for folder in _packages(root)]
     covered = [
@@ -129,7 +125,7 @@ def find_interpreter() -> Interpreter:
     return interpreter
 
 
-def _asked(program: str) -> dict[str, list[str]]:
+def _python_paths(program: str) -> dict[str, list[str]]:
     command = [program, *FLAGS, "-c", ASK]
     try:
         process = subprocess.run(
@@ -145,7 +141,7 @@ def _asked(program: str) -> dict[str, list[str]]:
     except (OSError, ValueError, subprocess.SubprocessError) as error:
         printed = getattr(error, "stderr", None) or b""
         last = printed.decode("utf-8", "replace").strip().splitlines()[-1:]
-        raise _refused(program, last[0][:300] if last else one_line(error)) from error
+        raise _no_sandbox(program, last[0][:300] if last else one_line(error)) from error
 
 
 def _outermost(paths: Iterable[str]) -> Iterator[str]:
@@ -171,18 +167,18 @@ def _packages(folder: str) -> Iterator[str]:
 def _refuse_leaks(interpreter: Interpreter, packages: Iterable[str]) -> None:
     """No directory of modules may hold, or be, what a program must not see."""
     if not interpreter.modules:
-        raise _refused(interpreter.program, "it has no directory of modules")
+        raise _no_sandbox(interpreter.program, "it has no directory of modules")
     unseen = [("strop", STROP), ("the home directory", Path.home())]
     unseen += [("a directory of packages", Path(folder)) for folder in packages]
     for name, path in unseen:
         hidden = os.path.realpath(path)
         if _below(hidden, interpreter.modules) and not _below(hidden, interpreter.covered):
-            raise _refused(interpreter.program, f"{name} lies among its own modules: {hidden}")
+            raise _no_sandbox(interpreter.program, f"{name} lies among its own modules: {hidden}")
 
 
-def _refused(program: str, reason: str) -> UserError:
+def _no_sandbox(program: str, reason: str) -> UserError:
     return UserError(
-        "There is no sandbox for this Python: it cannot be shown without its packages.",
+        "There is no sandbox for this Python: its standard library is not apart from its packages.",
         where=program,
         got=reason,
         expected="a standard library in a directory of its own, apart from strop and the home",
@@ -388,7 +384,7 @@ def trial(box: Box, program: str, case: Mapping[str, str]) -> Verdict:
         with tempfile.TemporaryFile() as job:
             job.write(json.dumps({**case, "program": program}).encode())
             job.seek(0)
-            with _started(box, job) as (player, checker):
+            with _processes(box, job) as (player, checker):
                 return _watched(box, player, checker)
     except OSError as error:  # no room, no processes, a bubblewrap that is no program
         return Verdict("lost", f"the sandbox cannot be started: {error}")
@@ -406,13 +402,13 @@ def probe(box: Box) -> None:
         raise UserError(
             "The sandbox does not work on this machine.",
             got=f"{verdict.outcome}: {verdict.detail}",
-            expected="leave to make user namespaces, and some seconds of time",
+            expected="permission to create user namespaces, and a few seconds",
             fix="in a container, allow for user namespaces; see docs/sandbox.md",
         )
 
 
 @contextmanager
-def _started(
+def _processes(
     box: Box, job: IO[bytes]
 ) -> Iterator[tuple[subprocess.Popen[bytes], subprocess.Popen[bytes]]]:
     """Both processes, which are gone afterwards with all that they started."""
@@ -455,7 +451,7 @@ def _watched(
     streams = {"verdict": checker.stdout, "checker": checker.stderr, "program": player.stderr}
     verdict = _judged(box, player, streams, heard)
     _rest(player.stderr, heard["program"])
-    return replace(verdict, printed=_cut(bytes(heard["program"])))
+    return replace(verdict, printed=_cut_text(bytes(heard["program"])))
 
 
 def _judged(
@@ -500,7 +496,7 @@ def _rest(stream: IO[bytes] | None, heard: bytearray) -> None:
         heard += os.read(stream.fileno(), CHUNK)  # a pipe holds no more
 
 
-def _cut(printed: bytes) -> str:
+def _cut_text(printed: bytes) -> str:
     """The beginning and the end of what a program printed."""
     text = printed.decode("utf-8", "replace")
     if len(text) <= PRINTED:

@@ -154,7 +154,7 @@ def problems(split: Split, count: int, *, seed: int = 0) -> list[SumsProblem]:
     """
     if not 0 <= count <= (MOST_TESTS if split == "test" else MOST):
         raise UserError(
-            "There are not so many problems.",
+            "There are fewer problems than that.",
             where="`count`",
             got=count,
             expected=f"at most {MOST_TESTS:,} for the test, {MOST:,} for training",
@@ -168,7 +168,7 @@ def problems(split: Split, count: int, *, seed: int = 0) -> list[SumsProblem]:
             skeleton = _chosen(_skeletons(split)[_chosen(PATTERNS, draws[0])], draws[1])
             if split == "train" or skeleton not in seen:
                 seen.add(skeleton)
-                drawn.append(_told(skeleton, draws[2:]))
+                drawn.append(_problem(skeleton, draws[2:]))
     raise AssertionError
 
 
@@ -182,13 +182,13 @@ def answer_of(text: str) -> int | None:
 def _skeletons(split: Split) -> dict[tuple[Kind, ...], tuple[Skeleton, ...]]:
     """All of a split, by what happens in them."""
     return {
-        kinds: tuple(skeleton for skeleton in _made(kinds) if split_of(skeleton) == split)
+        kinds: tuple(skeleton for skeleton in _all_skeletons(kinds) if split_of(skeleton) == split)
         for kinds in PATTERNS
     }
 
 
 @cache
-def _made(kinds: tuple[Kind, ...]) -> tuple[Skeleton, ...]:
+def _all_skeletons(kinds: tuple[Kind, ...]) -> tuple[Skeleton, ...]:
     """All in which this happens and no step is out of range."""
     numbers = itertools.product(FIRSTS, *([AMOUNTS] * EVENTS))
     skeletons = (Skeleton(n[0], tuple(zip(kinds, n[1:], strict=True))) for n in numbers)
@@ -200,7 +200,7 @@ def _chosen(choices: Sequence[T], draw: float) -> T:
     return choices[int(draw * len(choices))]
 
 
-def _told(skeleton: Skeleton, draws: NDArray[np.float64]) -> SumsProblem:
+def _problem(skeleton: Skeleton, draws: NDArray[np.float64]) -> SumsProblem:
     """A skeleton in words that `draws` choose."""
     name, other, pronouns = _chosen(WOMEN, draws[0]), _chosen(MEN, draws[1]), WOMAN
     if draws[2] < 0.5:  # the other one is never meant by the pronoun

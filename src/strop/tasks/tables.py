@@ -31,11 +31,11 @@ def setting_table(results: Results, against: int | None = None) -> Table:
     kinds = {setting.label: set() for setting in results.settings}
     rows = []
     for number, setting in enumerate(results.settings, 1):
-        kinds[setting.label].add(_sampler(setting))
+        kinds[setting.label].add(_sampler_words(setting))
         same = [
             s
             for s in results.settings
-            if (s.label, _sampler(s)) == (setting.label, _sampler(setting))
+            if (s.label, _sampler_words(s)) == (setting.label, _sampler_words(setting))
         ]
         coldest = min(same, key=lambda s: s.temperature)
         other = results.settings[against - 1] if against else coldest
@@ -62,7 +62,7 @@ def checkpoint_table(results: Results) -> Table | None:
             continue
         difference = paired(setting, other, name)
         if difference is not None:
-            row = {"checkpoint": setting.label, "sampler": _sampler(setting)}
+            row = {"checkpoint": setting.label, "sampler": _sampler_words(setting)}
             row |= {"minus": other.label, "temperature": setting.temperature}
             rows.append({**row, "difference": difference, "p": paired_p(setting, other, name)})
     columns = (
@@ -123,7 +123,7 @@ def _row(results: Results, setting: TaskSetting) -> dict[str, Any]:
     row: dict[str, Any] = {
         "checkpoint": setting.label,
         "source": setting.entrant.source,
-        "sampler": _sampler(setting),
+        "sampler": _sampler_words(setting),
         "steps": setting.sampler.steps,
         "temperature": setting.temperature,
         "problems": len(setting.index),
@@ -158,7 +158,7 @@ def _against(results: Results, setting: TaskSetting, other: TaskSetting) -> dict
     return {"difference": difference, "p": p, "against": results.settings.index(other) + 1}
 
 
-def _sampler(setting: TaskSetting) -> str:
+def _sampler_words(setting: TaskSetting) -> str:
     """A setting without its temperature, in words."""
     point = OperatingPoint.of(setting.sampler.model_copy(update={"temperature": 1.0}))
     inner = str(point).replace("(1, ", "(", 1)
@@ -176,7 +176,7 @@ def answer(results: Results) -> str:
     best, others = ranked[0], ranked[1:]
     accuracy = best.accuracy(name).mapped(lambda share: 100 * share)
     words = (
-        f"{_called(best)} is right in {accuracy.value:.1f}% {accuracy.span('.1f')} of "
+        f"{_setting_words(best)} is right in {accuracy.value:.1f}% {accuracy.span('.1f')} of "
         f"{len(best.index)} problems, with {best.calls:,.3g} calls an answer"
     )
     if not others:
@@ -190,12 +190,14 @@ def answer(results: Results) -> str:
     words += f": the most of {len(ranked)} settings, but {len(near)} of the others cannot be told "
     words += "from it"
     if cheapest.calls < best.calls:
-        words += f", the cheapest of them {_called(cheapest)} with {cheapest.calls:,.3g} calls"
+        words += (
+            f", the cheapest of them {_setting_words(cheapest)} with {cheapest.calls:,.3g} calls"
+        )
     return f"{words}."
 
 
-def _called(setting: TaskSetting) -> str:
-    return f"{setting.label} with {_sampler(setting)} at temperature {setting.temperature:g}"
+def _setting_words(setting: TaskSetting) -> str:
+    return f"{setting.label} with {_sampler_words(setting)} at temperature {setting.temperature:g}"
 
 
 def notes(results: Results) -> list[str]:

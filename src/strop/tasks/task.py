@@ -159,7 +159,7 @@ class Task:
     def find(self, item: Item, response: str) -> dict[str, Found]:
         """What each filter finds in a response, or why it finds nothing; none ends a run."""
         text = self.cut(response)
-        return {rule.name: _found(rule, item, text) for rule in self.filters}
+        return {rule.name: _find_answer(rule, item, text) for rule in self.filters}
 
     def answers(self, item: Item, response: str) -> dict[str, str | None]:
         """What each filter finds in a response; None where it finds nothing, or fails."""
@@ -214,7 +214,7 @@ class Task:
         }
 
 
-def _found(rule: Filter, item: Item, text: str) -> Found:
+def _find_answer(rule: Filter, item: Item, text: str) -> Found:
     try:
         return Found(within(resolve(rule.extract), item, text))
     except KeyboardInterrupt:

@@ -8,9 +8,8 @@ J_N = sum_k delta_k c_lambda(a_{k-1}) is a left Riemann sum of the loss profile,
 with B_N the expected conditional total correlation inside rounds, C_N the posterior error and
 R_N = E_P KL(nu || Q_lambda(S | X)) the credit for mixing paths.
 
-Theorem 1 for any law over reveal paths, not only those of a grid.
-
-The identities need just one thing: that the path is independent of the data. With fixed orders
+`account_paths` evaluates it for any law over reveal paths, not only those of a grid. The identities
+need just one thing: that the path is independent of the data. With fixed orders
 or correlated rounds there is no visible probability a and no profile, so every term is an
 expectation over paths:
 
@@ -18,19 +17,17 @@ expectation over paths:
     B = E sum_i H(X_i | X_{A_i(S)}) - H(X)
     C = J - H(X) - B
 
-What follows from the profiles (integral form, remainder, Lipschitz, kernels) stands at the end:
-each bound is a function that returns its two sides, so that a caller can show or compare them.
+Then come the bounds that follow from the profiles (integral form, remainder, Lipschitz, kernels):
+each is a function that returns its two sides, so that a caller can show or compare them.
 
-Profiles over the visible probability a: polynomials of degree at most L - 1 (or L - 2).
-
+Profiles are functions of the visible probability a, polynomials of degree at most L - 1 (or L - 2):
 h(a) = sum_i E_A H(X_i | X_A) and c_lambda(a) = sum_i E_{A,X}[-log q_lambda^i(X_i | X_A)], where A
 retains each other coordinate with probability a. Such a profile is sum_j v_j a^j (1-a)^(m-j),
 where v_j adds up all sets of size j; `RateProfile` holds the v_j. The dependence profile D = -h'
 is a sum of conditional mutual informations over sets that leave out two coordinates.
 
-Theorem 1 on a stationary Markov chain of any length, without enumerating anything.
-
-A hidden token of a chain depends on the visible ones only through its nearest visible
+`Chain` evaluates Theorem 1 on a stationary Markov chain of any length, without enumerating
+anything. A hidden token of a chain depends on the visible ones only through its nearest visible
 neighbours. So h(a) and c_lambda(a) are sums over the two distances to them, each geometric with
 parameter a and cut off at the ends of the sequence. Powers of the transition matrix give the
 conditional law; beyond the mixing time a neighbour is as good as none.

@@ -4,7 +4,8 @@
 
 or, for the denoiser, `[{"i": 0, "A": [1], "table": ...}, ...]`, or one such list per round.
 
-Two named counterexamples to what the small random targets suggest, and the pair of the paper.
+Three problems have names: the pair of the paper, and two counterexamples to what the small random
+targets suggest.
 
 - `entropy-deflation`: at L = 3 an exact model sampled in parallel can be too certain. Splitting
   a symbol that loses mass into many equally likely ones turns the loss of mass into a loss of
@@ -63,7 +64,7 @@ EXAMPLES: dict[str, tuple[Callable[[], Target], float]] = {
 
 
 def example(name: str) -> LawProblem:
-    """A named problem."""
+    """A problem by its name."""
     if name not in EXAMPLES:
         raise unknown_name("example", name, EXAMPLES)
     target, first = EXAMPLES[name]

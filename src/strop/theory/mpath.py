@@ -7,10 +7,9 @@ cross-entropy H(X) + KL(P || pi_lambda). Contexts are data, so the logits along 
 computed once and serve every lambda. The first part works on any denoiser's logits; the second
 evaluates the bound exactly on a small problem.
 
-How good is the m-path bound? Bias, variance and direction, with exact denoisers.
-
-Random targets (sharpening is right) and mutually exclusive ones (smoothing is right), so that a
-test that always said "sharpen" would be caught.
+`run_mpath_study` measures how good the bound is: bias, variance and direction, with exact
+denoisers, on random targets (sharpening is right) and on mutually exclusive ones (smoothing is
+right), so that a test that always said "sharpen" would be caught.
 """
 
 from __future__ import annotations

@@ -1,15 +1,15 @@
 """What the best temperature, one per round, and the grid remove of the output error: exact optima.
 
-280 random targets: is sharpening the improving direction, where is lambda*, what is gained? Seven
-sizes (L, V, N), forty targets each, from symmetric Dirichlet laws whose concentration cycles
-through .3, 1 and 3. The direction is the sign of the exact slope g: the error is so flat near
-lambda = 1 that its argmin can fall on the wrong side.
+`run_study` asks of 280 random targets whether sharpening is the improving direction, where lambda*
+is, and what is gained. They have seven sizes (L, V, N), forty targets each, from symmetric
+Dirichlet laws whose concentration cycles through .3, 1 and 3. The direction is the sign of the
+exact slope g: the error is so flat near lambda = 1 that its argmin can fall on the wrong side.
 
-Beyond one temperature and equal rounds, on such targets with equal grids to start from: optima over
-lambda_1..lambda_N and the grid. The output error has an exact gradient: the posterior over paths
-weighs the score of every prediction (for the temperatures) and the count of every round (for the
-masses). These are properties of small targets with more free parameters than one temperature, not
-of language.
+`run_schedule_study` goes beyond one temperature and equal rounds, on such targets with equal grids
+to start from: optima over lambda_1..lambda_N and the grid. The output error has an exact gradient:
+the posterior over paths weighs the score of every prediction (for the temperatures) and the count
+of every round (for the masses). These are properties of small targets with more free parameters
+than one temperature, not of language.
 """
 
 from __future__ import annotations

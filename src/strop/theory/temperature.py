@@ -9,16 +9,14 @@ path S and output x: w = Q^S(x) / pi(x), sigma = -log Q^S(x), and eta the entrop
 predictions along the path. `path_moments` and `subset_moments` return, for every output, the five
 averages over nu of (w, w sigma, w eta, sigma, eta); the first lists paths, the other never does.
 
-Proposition 1 (per-sample metrics reward collapse) as a linear program.
+Proposition 1 (per-sample metrics reward collapse) is a linear program: minimise E_Q f subject to
+E_Q g >= h over all laws Q on n outputs. The achievable pairs are the convex hull of the points
+(f(x), g(x)), so a solution with at most two outputs always exists.
 
-Minimise E_Q f subject to E_Q g >= h over all laws Q on n outputs. The achievable pairs are the
-convex hull of the points (f(x), g(x)), so a solution with at most two outputs always exists.
-
-Proposition 2 (exact repair) for two uniform bits, and the V-ary witness, in closed form.
-
-The two coordinates share a round with probability c = sum_k delta_k^2 and are then independent;
-otherwise the second follows the tempered conditional, which agrees with probability
-u = sigmoid(lambda logit s). The output is P_t with t = c/2 + (1-c) u.
+Proposition 2 (exact repair) for two uniform bits, and the V-ary witness, are in closed form. The
+two coordinates share a round with probability c = sum_k delta_k^2 and are then independent;
+otherwise the second follows the tempered conditional, which agrees with probability u =
+sigmoid(lambda logit s). The output is P_t with t = c/2 + (1-c) u.
 """
 
 from __future__ import annotations

@@ -3,24 +3,22 @@
 The order is the point. `documents.read_source` decides what is held out; the tokenizer is trained
 on, and the filter fitted to, what it marks as training; held-out documents only ever pass through.
 
-The batch of step k as a pure function of (seed, k), over the global batch.
+The batch of step k is a pure function of (seed, k), over the global batch (`Batches`). Nothing is
+carried from step to step, so a run can stop anywhere; and every process computes the whole batch's
+row numbers and noise and takes its part, so their number changes nothing.
 
-Nothing is carried from step to step, so a run can stop anywhere; and every process computes the
-whole batch's row numbers and noise and takes its part, so their number changes nothing.
+Rows are prompts with responses, or text. In the first case a row is the prompt's tokens, then the
+response's with end-of-texts after it up to a fixed number, which count like any other token, as
+LLaDA counts them: a model learns from them where to end. What is left of the row's length is
+filling, and nothing looks at it.
 
-Rows of prompt and response: how they are made, and what noise means in them.
+Text becomes rows in three ways. `wrapped` is the public code's way: the documents of a group of
+1,000 are joined, each with end-of-text after it, cut into pieces of length - 2, the remainder
+dropped, and every piece put between two end-of-texts. `packed` joins everything end to end and
+cuts. `sentences` starts every row where a sentence starts: the next row begins at the last start
+that the previous one reached, so that an unfinished sentence is read again, whole.
 
-A row is the prompt's tokens, then the response's with end-of-texts after it up to a fixed number,
-which count like any other token, as LLaDA counts them: a model learns from them where to end. What
-is left of the row's length is filling, and nothing looks at it.
-
-Rows of text, without prompts. `wrapped` is the public code's way: the documents of a group of 1,000
-are joined, each with end-of-text after it, cut into pieces of length - 2, the remainder dropped,
-and every piece put between two end-of-texts. `packed` joins everything end to end and cuts.
-`sentences` starts every row where a sentence starts: the next row begins at the last start that the
-previous one reached, so that an unfinished sentence is read again, whole.
-
-Held-out numbers: the negative ELBO per token, what it bounds, and how sure that is.
+`HeldOutLoss` is the negative ELBO per token of held-out rows, with what it bounds and its interval.
 """
 
 from __future__ import annotations
@@ -457,7 +455,7 @@ def _train_bpe(spec: DataSpec, root: Path) -> str:
 
 
 def end_of_text(codec: TextCodec, name: str) -> int:
-    """Its id; a tokenizer without one cannot join documents."""
+    """The id of the end-of-text token; a tokenizer without one cannot join documents."""
     ids = codec.encode(END_OF_TEXT)
     if len(ids) != 1:
         raise UserError(

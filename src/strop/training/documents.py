@@ -3,12 +3,12 @@
 The split comes first: it looks at a document's number in its source and at nothing else, and every
 later step (cleaning, tokenizer, filter, shards) gets its documents from here.
 
-Prose as plain paragraphs: a fixed rule, fitted to nothing.
+`prose` makes plain paragraphs of a document by a fixed rule, fitted to nothing. Old books come
+hard-wrapped or one paragraph a line, with chapter headings, notices and typographic quotes. A small
+vocabulary and a small model are better spent on the sentences.
 
-Old books come hard-wrapped or one paragraph a line, with chapter headings, notices and typographic
-quotes. A small vocabulary and a small model are better spent on the sentences.
-
-Token ids on disk: rows of one length in memory-mapped files, with a manifest that is last.
+On disk token ids are rows of one length in memory-mapped files, with a manifest that is written
+last:
 
     shards/
       manifest.json            what is here and what it was made from
@@ -41,7 +41,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from strop.checkpoints.files import opening, read_json_object, sha256_of
-from strop.checkpoints.foreign import unasked
+from strop.checkpoints.foreign import without_questions
 from strop.disk import disk, replacing, write
 from strop.errors import UserError
 from strop.training.spec import HeldOut, SourceSpec
@@ -226,7 +226,7 @@ def write_manifest(directory: Path, manifest: dict[str, Any]) -> None:
 
 
 def _own_hash(manifest: dict[str, Any]) -> str:
-    """Of everything but itself, in one spelling."""
+    """The manifest's hash, of everything but the hash itself, in one spelling."""
     content = {key: value for key, value in manifest.items() if key != "sha256"}
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
@@ -237,7 +237,7 @@ def _damaged(path: Path, got: str, expected: str | None = None) -> UserError:
         where=path,
         got=got,
         expected=expected,
-        fix=f"delete {path.parent} and run the command again: the corpus is prepared anew",
+        fix=f"delete {path.parent} and run the command again: the corpus is prepared again",
     )
 
 
@@ -322,7 +322,7 @@ def _is_prose(paragraph: str) -> bool:
 
 
 CLEANERS: dict[str, Callable[[str], str]] = {"none": lambda text: text, "prose": prose}
-"""By name."""
+"""The ways of cleaning a document, by name."""
 
 
 HEAD = 400
@@ -348,7 +348,7 @@ class Census:
 
     @property
     def sha256(self) -> str:
-        """Of all documents, in order."""
+        """SHA-256 of all documents, in order."""
         return self._digest.hexdigest()
 
 
@@ -467,7 +467,7 @@ def _rows(source: SourceSpec, root: Path) -> Iterator[str]:
     assert source.dataset is not None
     files = [str(root / name) for name in source.files] or None
     try:
-        with unasked():  # older releases ask whether a dataset's own code may run
+        with without_questions():  # older releases ask whether a dataset's own code may run
             rows = load_dataset(
                 source.dataset,
                 data_files=files,

@@ -61,17 +61,17 @@ SPEED_STEPS = 20
 
 
 class TrainingProgress(Protocol):
-    """Who wants to know how it goes."""
+    """Receives reports of a training run."""
 
     def say(self, text: str) -> None:
-        """One sentence now and then."""
+        """Report one sentence."""
 
     def advance(self, step: int, share: float, loss: float, speed: float, left: float) -> None:
         """After every step: share of the run done, loss, tokens per second, seconds left."""
 
 
 class SilentTraining(TrainingProgress):
-    """Nobody."""
+    """Progress that is not shown."""
 
 
 @dataclass
@@ -79,7 +79,7 @@ class State:
     """Everything the next step depends on, besides the spec."""
 
     step: int = 0
-    """Updates done."""
+    """The number of updates done."""
     seconds: float = 0.0
     """Training time over all sessions, without measuring and saving."""
     window: list[float] = field(default_factory=list)
@@ -427,7 +427,7 @@ class TrainingProcess:
         self.progress.say(f"continuing at step {self.state.step}")
 
     def _agree(self, seconds: float) -> float:
-        """One clock for all processes."""
+        """The first process's clock, for all processes."""
         if self.fabric.world_size == 1:
             return seconds
         # A number: a tensor would be unpickled on the first process's device, by everybody.

@@ -3,27 +3,24 @@
 Loss inside the module's `forward` is what data parallelism needs: its hooks see one call per
 backward pass. The network inside is the one that checkpoints hold.
 
-Attention of short sequences by plain products, for bfloat16 on the CPU.
-
-torch's fused attention for the CPU does not use the processor's bfloat16 units for its gradient.
-For sequences whose weights fit in memory plain products are faster: a training step of the embedded
+`plain_attention` attends by plain products, for short sequences in bfloat16 on the CPU. torch's
+fused attention for the CPU does not use the processor's bfloat16 units for its gradient. For
+sequences whose weights fit in memory plain products are faster: a training step of the embedded
 model took 0.53 s instead of 0.69 s (`benchmarks/training_precision.py`). The gradient is written
 out because the one that torch.compile makes of the same forward was not finite (torch 2.13, CPU,
 bfloat16).
 
-An initialisation for short runs: skip the steps in which only word frequencies are learned.
+`local_init` is an initialisation for short runs: it skips the steps in which only word frequencies
+are learned. The public recipe starts with closed gates and a zero head; a small network then spends
+its first minutes at the unigram plateau. Here the gates are open, the output bias is the log
+frequency of each token, and in the first blocks some heads attend to the nearest neighbours: the
+shift of the norm is a constant vector, query and key answer to it, and the rotary positions turn
+that constant into a preference for one offset. Same keys, same functions, another starting point.
 
-The public recipe starts with closed gates and a zero head; a small network then spends its first
-minutes at the unigram plateau. Here the gates are open, the output bias is the log frequency of
-each token, and in the first blocks some heads attend to the nearest neighbours: the shift of the
-norm is a constant vector, query and key answer to it, and the rotary positions turn that constant
-into a preference for one offset. Same keys, same functions, another starting point.
+`save_network` writes loadable checkpoints: the hub layout for MDLM, LLaDA's own, transformers' for
+causal models. `begin_with` begins a run with the weights of a checkpoint instead of new ones.
 
-Loadable checkpoints: the hub layout for MDLM, LLaDA's own, transformers' for causal models.
-
-Also the other way: beginning a run with the weights of one instead of new ones.
-
-What is minimised: forms of the negative ELBO of masked diffusion, and the causal loss.
+The loss is a form of the negative ELBO of masked diffusion, or the causal loss:
 
 `public`, the continuous-time form as the public code estimates it: one noise level t per sequence,
 stratified over the batch on [1e-3, 1]; every token is masked with probability (1 - 1e-3) t; a
@@ -108,7 +105,7 @@ class Noise:
     """[2, n], row and column of every masked token, in order; None: not computed yet."""
 
     def part(self, rows: slice | Tensor) -> Noise:
-        """Some of the sequences."""
+        """The noise of some of the sequences."""
         hidden, weight, sigma, text, _ = self.tensors()
         parts = (None if part is None else part[rows] for part in (hidden, weight, sigma, text))
         return Noise(*parts)  # pyright: ignore[reportArgumentType]
@@ -433,7 +430,7 @@ class BothWays(_WithLoss):
 
 
 Trainable = Diffusion | BothWays | Causal
-"""What is trained."""
+"""A module that can be trained."""
 
 
 def build(

@@ -74,8 +74,8 @@ def learning_rate(spec: TrainSpec, step: int, share: float) -> float:
     rate = spec.lr * min(1.0, step / spec.warmup) if spec.warmup else spec.lr
     if spec.decay == "constant" or share <= spec.decay_from:
         return rate
-    way = (share - spec.decay_from) / (1 - spec.decay_from)
-    left = 1 - way if spec.decay == "linear" else 0.5 * (1 + math.cos(math.pi * way))
+    progress = (share - spec.decay_from) / (1 - spec.decay_from)
+    left = 1 - progress if spec.decay == "linear" else 0.5 * (1 + math.cos(math.pi * progress))
     return rate * (spec.decay_to + (1 - spec.decay_to) * left)
 
 
@@ -242,7 +242,7 @@ def fsdp_strategy(world: int) -> Any:
 
 
 def network_dtype(spec: TrainSpec, device: torch.device) -> torch.dtype:
-    """Of the matrix products: bfloat16 on CUDA, float32 on the CPU, unless the spec says."""
+    """The dtype of matrix products: bfloat16 on CUDA, float32 on the CPU, or the spec's."""
     if spec.precision == "auto":
         return torch.bfloat16 if device.type == "cuda" else torch.float32
     if spec.precision == "bfloat16" and device.type == "cpu" and not _bfloat16_runs():
@@ -290,5 +290,5 @@ class Parts:
         return get_optimizer_state_dict(self.module, self.optimizers, options=self.options)
 
     def load_optimizer(self, state: dict[str, Any]) -> None:
-        """Put it back."""
+        """Load a whole state of the optimizer."""
         set_optimizer_state_dict(self.module, self.optimizers, state, options=self.options)

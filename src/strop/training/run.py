@@ -120,7 +120,7 @@ class TrainingRun:
 
     @property
     def spec(self) -> TrainSpec:
-        """What was asked."""
+        """The spec of the run."""
         mark = read_mark(self.path)
         if mark is None or mark.kind != "training":
             raise _damaged(self.path / MARK, "it is not a training run's")

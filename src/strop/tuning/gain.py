@@ -458,7 +458,7 @@ def spec_file(first_line: str, choices: Sequence[Choice], gains: Sequence[Gain])
         if words:
             mind = "Note" if gain.recommended else "Not a recommendation"
             lines.append(f"# {mind} at {gain.choice.budget}: {words}.")
-    samplers = {choice.sampler.id: choice.sampler.said() for choice in choices}
+    samplers = {choice.sampler.id: choice.sampler.written_fields() for choice in choices}
     body = yaml.safe_dump({"samplers": list(samplers.values())}, sort_keys=False)
     return ("\n".join(dict.fromkeys(lines)) + "\n" + body).encode()
 

@@ -15,7 +15,7 @@ from strop.verbs.verb import Ask, Parameter, Result, Verb, grid, result_of
 FORMATS = ("csv", "tex", "md", "parquet", "json")
 FOLDER = "export"
 LONGEST = 100
-"""Letters of a table's name, which is that of a file."""
+"""Most letters of a table's name, since it names a file."""
 
 
 def _run(ask: Ask) -> Result:
@@ -100,7 +100,7 @@ def _levels(table: Table) -> str:
 
 def _figure(result: Result, study: str, target: Path) -> list[Path]:
     """The result's figure as PDF, where its verb draws one."""
-    record = STUDIES.here().get(study) or STUDIES.plugins().get(study)
+    record = STUDIES.without_plugins().get(study) or STUDIES.plugins().get(study)
     if record is None or record.draw is None:
         return []
     from strop.figures import write_figure

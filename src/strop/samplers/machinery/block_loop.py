@@ -46,7 +46,7 @@ class BlockReader:
 
     @property
     def kept(self) -> int:
-        """Columns remembered."""
+        """The number of remembered columns."""
         return 0 if self._memory is None else self._memory.columns
 
     def read(self, ids: Tensor, end: int, *, keep: int, block: int | None = None) -> Tensor:
@@ -113,7 +113,7 @@ class BlockRules:
         return self.editing < 1
 
     def due(self, call: Numbers) -> Numbers:
-        """What a block's call owes, by its number from 0."""
+        """The quota of a block's call, by its number from 0."""
         if self.quota is not None:
             return np.full_like(call, self.quota)
         return quota_at(self.block, self.steps, call)
@@ -179,7 +179,7 @@ def reader_of(denoiser: Denoiser, given: Truths, block: int) -> NetworkReader:
 
 @dataclass
 class _Filling:
-    """The loop under way."""
+    """The state of the loop."""
 
     reader: NetworkReader
     canvas: BlockState
@@ -255,7 +255,7 @@ class _Filling:
             self._stop(end)
 
     def _round(self, rows: Numbers, end: int, inside: Truths, due: Numbers) -> Truths:
-        """One call for `rows`; who of them edited a token."""
+        """One call for `rows`; returns which of them edited a token."""
         canvas, rules = self.canvas, self.rules
         masks = canvas.masked & inside
         editable = self.opened & inside & ~masks if rules.edits else np.zeros_like(masks)

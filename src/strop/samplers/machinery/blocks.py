@@ -58,7 +58,7 @@ class BlockState:
     rounds: Numbers = field(init=False)
     """[B], the rounds that each has seen, calls or not: the address of its random numbers."""
     total: int = field(default=0, init=False)
-    """Network calls made."""
+    """The number of network calls so far."""
     chance: Tensor = field(init=False)
     """[B, L] on the device, how likely each token was when it was committed."""
     order: Numbers = field(init=False)

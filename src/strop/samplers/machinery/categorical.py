@@ -32,7 +32,7 @@ class Normalisers:
         self._sum: Tensor | None = None
 
     def __call__(self, normaliser: Tensor) -> None:
-        """Of some scores; one that is not finite spoils the sum."""
+        """Add the normalisers of some scores; one that is not finite makes the sum so."""
         if self._sum is None:
             self._sum = normaliser.sum(dtype=torch.float64)
             self.refuse_infinite()

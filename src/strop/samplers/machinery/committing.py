@@ -96,7 +96,7 @@ class LockstepRun(BatchRun):
         return self.stream.uniform(*self.address(slots, update, position), number)
 
     def put(self, ids: Tensor, slots: Numbers, position: Numbers, token: Numbers) -> None:
-        """Write tokens."""
+        """Write tokens at some positions."""
         at = upload_rows(ids.device, slots, position, token)
         ids[at[0], at[1]] = at[2]
 
@@ -179,7 +179,7 @@ class View:
 
     @cached_property
     def opened(self) -> Tensor:
-        """`open` on the device."""
+        """The table `open` on the device."""
         return upload(self.open, self.device)
 
     def logits(self, where: Truths) -> Tensor:
@@ -341,7 +341,7 @@ Rank = Literal["leftmost", "topk", "sort"]
 
 @dataclass
 class Turn:
-    """Where a block stands."""
+    """A block's progress: its sequences, rounds and masks."""
 
     rows: Numbers
     """The sequences that take part, [R]."""
@@ -417,7 +417,7 @@ class Threshold(Commit):
     level: float
 
     def choose(self, value: Tensor, view: View, turn: Turn, draws: Draws) -> Tensor:  # noqa: ARG002
-        """Those above, and the leftmost best."""
+        """The positions above the threshold, and the leftmost best."""
         first = torch.zeros_like(view.opened).scatter(1, value.argmax(1, keepdim=True), True)
         return view.opened & (first | (value >= self.level))
 
@@ -456,7 +456,7 @@ class EntropyBound(Commit):
     bound: float
 
     def choose(self, value: Tensor, view: View, turn: Turn, draws: Draws) -> Tensor:  # noqa: ARG002
-        """The surest positions."""
+        """Choose the surest positions."""
         ordered = torch.sort(-value, dim=1, stable=True).values  # ascending: the last is largest
         before = ordered.cumsum(1) - ordered
         fits = (before <= self.bound) & ordered.isfinite()
@@ -526,11 +526,11 @@ class Coins(Schedule):
     """
 
     def quota(self, turn: Turn, left: Numbers) -> None:  # noqa: ARG002
-        """Chance decides."""
+        """None: chance decides how many."""
         return
 
     def choose(self, value: Tensor, view: View, turn: Turn, draws: Draws) -> Tensor:  # noqa: ARG002
-        """Where the coin says so."""
+        """The positions whose coin falls below the chance."""
         if self.last(turn):
             return view.opened.clone()
         before, after = self.times(turn)
@@ -549,7 +549,7 @@ class Carried(Commit):
     rank: Rank = "leftmost"
 
     def begin(self, turn: Turn) -> Carrying:
-        """Nothing carried yet."""
+        """The rule at the beginning of a block, with nothing carried over."""
         return Carrying(self, turn)
 
 

@@ -1,20 +1,21 @@
-"""How a decoder draws its tokens for users: numbers with an address, and never the mask.
+"""How a decoder draws its tokens, and how it scores positions.
 
-A token is drawn from the network's law over clean tokens, tempered, then cut by top_p and top_k. In
-float64 by exact inversion; in float32 with the law of the float32 race on its lattice, as elsewhere
-in this package (the public codes of these decoders draw in float64 or in the logits' own dtype).
-Numbers are addressed by (output, the output's round, position), so that neither the batch nor the
-order of the work matters.
+For users (`AddressedDraws`) numbers have an address, and the mask is never drawn. A token is drawn
+from the network's law over clean tokens, tempered, then cut by top_p and top_k. In float64 by exact
+inversion; in float32 with the law of the float32 race on its lattice, as elsewhere in this package
+(the public codes of these decoders draw in float64 or in the logits' own dtype). Numbers are
+addressed by (output, the output's round, position), so that neither the batch nor the order of the
+work matters.
 
-Or as the public decoders do, number for number from one generator: `PowerDraws` is LLaDA's and
-Fast-dLLM's for LLaDA, `CategoricalDraws` Dream's and Fast-dLLM's for Dream. What they draw in vain,
-they draw here as well: the next number of the generator is part of what the parity vectors hold.
+The public decoders' draws are here too, number for number from one generator: `PowerDraws` is
+LLaDA's and Fast-dLLM's for LLaDA, `CategoricalDraws` Dream's and Fast-dLLM's for Dream. Numbers
+that they draw in vain are drawn here as well: the next number of the generator is part of what the
+parity vectors hold.
 
-How a decoder scores positions: the higher, the earlier it is committed.
-
-Scores of the drawn token (`confidence`) make the choice depend on the draw, which changes the law
-of what comes out. All others are known before a token is drawn: with a perfect denoiser, one
-position a round and temperature 1 the output then has the exact law.
+A `Confidence` scores positions: the higher, the earlier a position is committed. Scores of the
+drawn token (`confidence`) make the choice depend on the draw, which changes the law of what comes
+out. All others are known before a token is drawn: with a perfect denoiser, one position a round and
+temperature 1 the output then has the exact law.
 """
 
 from __future__ import annotations
@@ -74,7 +75,7 @@ SCORES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
 
 @dataclass(frozen=True)
 class Confidence:
-    """One way to score."""
+    """A rule that scores positions."""
 
     kind: str
     """A name in `SCORES`, or `random` or `left`, which need no network."""
@@ -263,7 +264,7 @@ class PowerDraws:
         self.score_dtype = score_dtype
         """In which the confidence is computed; None is the network's own."""
         self.number_dtype = number_dtype
-        """Of the random order."""
+        """The dtype of the random order's numbers."""
         self.network_dtype = network_dtype
         self.twice = twice
         """Whether a call through a cache draws once more in vain (Fast-dLLM's prefix cache)."""
@@ -403,8 +404,8 @@ class CategoricalDraws:
             over = ordered.softmax(-1).cumsum(-1) > self.top_p
             over = over.roll(1, -1)  # a token goes if those before it already exceed top_p
             over[..., 0] = False
-            gone = torch.zeros_like(logits, dtype=torch.bool).scatter_(-1, order, over)
-            logits = logits.masked_fill(gone, least)
+            dropped = torch.zeros_like(logits, dtype=torch.bool).scatter_(-1, order, over)
+            logits = logits.masked_fill(dropped, least)
         if self.top_k:
             smallest = torch.topk(logits, min(self.top_k, logits.shape[-1])).values[..., -1:]
             logits = logits.masked_fill(logits < smallest, least)

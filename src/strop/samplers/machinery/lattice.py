@@ -15,13 +15,13 @@ exactly on the lattice. Among survivors, clocks are uniform on the lattice point
 Where x is so low that many tokens reach it, a higher threshold is used first: if any token reaches
 that, the winner is among those; if none does, clocks are drawn for all classes below it.
 
-Offers of the float32 race: what is drawn of it before the network is asked (see `lattice`).
+`Offers` hold what is drawn of the race before the network is asked.
 
-One categorical draw between the tokens and the mask, with an address instead of a state.
-
-Tokens have weights p(v) a, the mask has weight b. Where a and b are known before the network has
-been asked, `opened` says where it has to be; `draw` settles it there. Asking twice at one address
-gives the same answer. Two laws: exact arithmetic, and the float32 lattice.
+An `Addressed` draw is one categorical draw between the tokens and the mask, with an address instead
+of a state. Tokens have weights p(v) a, the mask has weight b. Where a and b are known before the
+network has been asked, `opened` says where it has to be; `draw` settles it there. Asking twice at
+one address gives the same answer. There are two laws: exact arithmetic (`ExactDraw`), and the
+float32 lattice (`LatticeDraw`).
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Address(NamedTuple):
     position: Numbers
 
     def at(self, rows: Any) -> Address:
-        """Some of them."""
+        """The addresses of some draws."""
         return Address(*(part[rows] for part in self))
 
 
@@ -130,7 +130,7 @@ def point_numbers(stream: Stream, where: Address, point: Any) -> Floats:
 
 
 def numbers_of(offers: Offers, row: Numbers, point: Numbers, stream: Stream) -> Floats:
-    """Those of all points; only what was not drawn ahead is drawn."""
+    """The numbers of all points; only those that were not drawn ahead are drawn."""
     if offers.numbers is None:
         return point_numbers(stream, offers.where.at(row), point)
     numbers = offers.numbers[row]
@@ -287,9 +287,9 @@ def _distinct(row: Numbers, token: Numbers, classes: int) -> Numbers:
     return fell[firsts]
 
 
-def _best(rows: int, row: Numbers, token: Numbers, score: Singles, nobody: int) -> Numbers:
+def _best(rows: int, row: Numbers, token: Numbers, score: Singles, mask_id: int) -> Numbers:
     """Per row the token of the highest score, the lowest index on ties."""
-    winner = np.full(rows, nobody, np.int64)
+    winner = np.full(rows, mask_id, np.int64)
     order = np.lexsort((-token, score, row))  # the last entry of a row is its winner
     winner[row[order]] = token[order]
     return winner
@@ -366,7 +366,7 @@ class Weights(NamedTuple):
     mask: Floats
 
     def at(self, rows: Any) -> Weights:
-        """Some of them."""
+        """The weights of some draws."""
         return Weights(self.token[rows], self.mask[rows])
 
     @classmethod
@@ -376,7 +376,7 @@ class Weights(NamedTuple):
 
 
 class Addressed(Protocol):
-    """Draws at addresses."""
+    """Categorical draws whose random numbers have addresses."""
 
     def opened(self, where: Address, weights: Weights) -> Truths:
         """Where a token may come out; elsewhere the mask stays, whatever the network says."""

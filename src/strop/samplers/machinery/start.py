@@ -164,27 +164,27 @@ class Trace:
         if self._on_step is None or token is None:
             return
         for changed_slot in np.unique(slot).tolist():
-            its = slot == changed_slot
-            number = int(round_[its][0]) + 1
+            at_slot = slot == changed_slot
+            number = int(round_[at_slot][0]) + 1
             if changed_slot in self._untold and self._untold[changed_slot][1] != number:
                 self._tell(changed_slot)
             _, _, positions, tokens = self._untold.setdefault(
-                changed_slot, (int(output[its][0]), number, [], [])
+                changed_slot, (int(output[at_slot][0]), number, [], [])
             )
-            positions.append(position[its])
-            tokens.append(token[its])
+            positions.append(position[at_slot])
+            tokens.append(token[at_slot])
 
     def _keep(self, output: Numbers, slot: Numbers, column: Numbers, position: Numbers) -> None:
-        """Of the outputs that are traced, the values that are about to be replaced."""
+        """Keep the values that are about to be replaced, of the outputs that are traced."""
         traced = (output < TRACED) & (self._last[slot, column] != UNSEEN)
         for changed_slot in np.unique(slot[traced]).tolist():
-            its = traced & (slot == changed_slot)
-            at = upload_rows(self.chance.device, slot[its], column[its])
+            at_slot = traced & (slot == changed_slot)
+            at = upload_rows(self.chance.device, slot[at_slot], column[at_slot])
             before = (
-                self.changed[changed_slot, position[its]],
-                self._last[changed_slot, column[its]],
+                self.changed[changed_slot, position[at_slot]],
+                self._last[changed_slot, column[at_slot]],
             )
-            replaced = Replaced(position[its], *before, self.chance[at])
+            replaced = Replaced(position[at_slot], *before, self.chance[at])
             self._replaced.setdefault(changed_slot, []).append(replaced)
 
     def kept(
@@ -255,12 +255,12 @@ class Start:
 
     @property
     def held(self) -> bool:
-        """Whether anything is given."""
+        """Whether any token is given."""
         return self.canvases is not None
 
     @property
     def width(self) -> int:
-        """The longest response."""
+        """The length of the longest response."""
         return self.open.shape[1] if self.canvases is None else self.canvases.length
 
     def enter(self, slots: Numbers, outputs: Sequence[int] | Numbers) -> None:
@@ -350,7 +350,7 @@ class BatchRun:
     spec: SamplerSpec
     grid: RevealGrid
     outputs: Numbers
-    """Their indices."""
+    """The indices of the outputs."""
     length: int
     on_step: OnStep | None = None
     canvases: Canvases | None = None
@@ -366,7 +366,7 @@ class BatchRun:
 
     @property
     def batch(self) -> int:
-        """How many there are."""
+        """The number of outputs under way."""
         return len(self.outputs)
 
     def start(self) -> Tensor:

@@ -4,7 +4,7 @@ The checker rebuilds every value from text as a fresh built-in, so whatever the 
 claim in `__eq__` or `__class__` stays in the program's process. Numbers travel in hexadecimal:
 exact, and without a limit on digits.
 
-What a process in the sandbox may use up; set before a line of the program is read.
+The file also sets what a process in the sandbox may use up, before any of the program is read.
 """
 
 from __future__ import annotations

@@ -77,7 +77,7 @@ def dependence_coefficients(length: int) -> Polys:
 
 
 def slopes(polys: Polys) -> Polys:
-    """The derivatives."""
+    """The derivatives of some profiles."""
     return polys[:, 1:] * np.arange(1, polys.shape[1])
 
 
