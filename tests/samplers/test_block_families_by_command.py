@@ -245,7 +245,7 @@ def test_edits_are_counted_by_both_forms():
     model = folder.denoiser
     text = PublicText(model, folder.expected["prompt/16"].long(), torch.Generator().manual_seed(1))
     seen = []
-    text.told = lambda x: seen.append(x.clone())
+    text.on_call = lambda x: seen.append(x.clone())
     asked = {"block_length": 8, "threshold": 0.05, "editing_threshold": 0.0, "max_post_steps": 2}
     llada2_edit(text, LLaDA2EditOptions(gen_length=24, temperature=1.2, **asked))
     changed = sum(int(((old != new) & (old != model.mask_id)).sum()) for old, new in pairwise(seen))

@@ -247,7 +247,7 @@ def test_a_pool_and_texts_cannot_be_tuned_and_are_read_in_one_tokenizer(
     assert any("in the tokens of embedded:tales-ar" in one for one in found["notes"])
     _, found, _ = call("compare", TALES, f"{pool}@", *words, "-o", tmp_path / "one")
     assert [one["searched"] for one in found["tables"]["spent"]["rows"]] == [16, 0]
-    assert any("only the other is tuned" in one for one in found["notes"])
+    assert any("only the other side is tuned" in one for one in found["notes"])
     assert {row["outputs"] for row in found["tables"]["frontier"]["rows"]} == {8, 16}
 
 
@@ -352,7 +352,7 @@ def test_a_pool_has_its_length_and_enough_outputs(tmp_path: Path, call: Called) 
     code, found, _ = call("compare", pool, pool, *words, "-o", tmp_path / "both")
     assert code == 0
     assert "neither has a frontier" in found["answer"][0]
-    assert not any("only the other is tuned" in one for one in found["notes"])
+    assert not any("only the other side is tuned" in one for one in found["notes"])
 
 
 def test_what_is_kept_may_be_damaged_and_that_is_told(tmp_path: Path) -> None:

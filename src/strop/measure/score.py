@@ -1,10 +1,6 @@
 """Scoring what is on disk: every metric of every cell, continued where it stopped.
 
 Scores go to a file per metric and cell, from outputs that are read a few at a time.
-
-Models and evaluators are known by their identity and loaded only when something has to be computed.
-A finished run needs only names: those of files that have not changed since they were last read are
-remembered by `strop.store.cell`; a hub's repository is always queried.
 """
 
 from __future__ import annotations

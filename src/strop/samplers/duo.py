@@ -126,9 +126,8 @@ def _update(
     for part, logits in run.rows(hidden, where, position):
         log_probs = any_log_probs(logits, run.spec.temperature, run.spec.top_p)
         address = slot[part], k, position[part]
-        own_prob = (
-            log_probs.gather(-1, before[part, None])[:, 0].double().exp().cpu().numpy()
-        )  # waits
+        of_token = log_probs.gather(-1, before[part, None])[:, 0].double()
+        own_prob = of_token.exp().cpu().numpy()  # waits
         accept = (1 - alpha_t) / (alpha_t * run.denoiser.vocab_size * own_prob + 1 - alpha_t)
         moves = run.uniform(*address, ACCEPT) < accept
         predicted = run.uniform(*address, ORIGIN) * (drawn + noise) < drawn

@@ -54,7 +54,7 @@ STEPS = (4, 16, 64, 256, 1024)
 SWEEP = (*BUDGETS, 2048)
 """The twelve budgets over which the paper says it chose; its printed grids end at 1,024."""
 RATES = (1.0, 0.9, 0.85)
-"""The temperatures of the four corners, and one that is sharper still."""
+"""The temperatures of the four corners, and a sharper one."""
 
 DECIDING = ("per-budget", "frozen", "sharpest")
 """The rules in the order in which they are asked which sampler to use."""
@@ -91,12 +91,12 @@ GAIN_COLUMNS = (
 
 @dataclass(frozen=True)
 class Audit:
-    """The table, the choices, and what they are worth."""
+    """The table, the choices and their gains."""
 
     source: str
     family: str
     standard: OperatingPoint
-    """What everything is compared with."""
+    """The setting that all others are compared with."""
     cells: Sequence[Measured]
     metrics: Sequence[MetricSpec]
     """The perplexities, in the order of the evaluators."""
@@ -128,7 +128,7 @@ class Audit:
 
     @property
     def deciding(self) -> str | None:
-        """The rule whose choices are decided between; None where none could choose."""
+        """The rule that the decision is made from; None where no rule could choose."""
         return next((rule for rule in DECIDING if rule in self.selections), None)
 
     def decision(self, goal: str, within: float) -> Decision:
@@ -332,7 +332,7 @@ def _counts(ask: Ask) -> dict[int, tuple[int, int]]:
 
 
 def _later(ask: Ask) -> str:
-    """For a dry run: the fresh outputs, whose settings are chosen from what comes before."""
+    """For a dry run: how many fresh outputs follow; their settings depend on the table."""
     if not ask["fresh"]:
         return "no fresh outputs are drawn afterwards"
     most = (1 + len(RULES)) * sum(fresh for _, fresh in _counts(ask).values())
@@ -367,7 +367,7 @@ def _fresh(
     digest: str,
     plain: OperatingPoint,
 ) -> Sequence[Measured]:
-    """The standard sampler and every choice, drawn again under a seed of its own."""
+    """The standard sampler and every choice, drawn again under another seed."""
     from strop.store.folder import FRESH
 
     causal = SAMPLERS[plain.sampler.name].causal

@@ -79,7 +79,7 @@ TASK_NOTE = (
 
 
 class CacheCell(Spec):
-    """What one comparison depends on, the machine aside."""
+    """All that one comparison depends on, except the machine."""
 
     younger = ("task",)
     checkpoint: CheckpointSpec
@@ -114,7 +114,7 @@ def random_llada(directory: Path, *, seed: int = 0, family: str = "llada") -> Pa
 
 
 def _model(ask: Ask, folder: str) -> Denoiser:
-    """The checkpoint; or the random one, written into a folder where workers find it, too."""
+    """The checkpoint; or the random model, written into a folder where workers find it too."""
     from strop.denoisers.base import CachingDenoiser
 
     if not ask.sources:
@@ -225,7 +225,7 @@ def _tables_of_decoders(
     length: int,
     grader: Grader | None,
 ) -> list[dict[str, pa.Table]]:
-    """For every decoder one table per cache, a line per output; from disk where all are there."""
+    """For every decoder a table per cache, a row per output; read from disk if all exist."""
     from strop.engine.workers import Blocks
     from strop.instruments.blocks import compare_caches, measure_with
     from strop.samplers.caches import CacheBench
@@ -344,7 +344,7 @@ def accuracies(
 
 
 def _summaries(tables: Mapping[str, pa.Table]) -> list[dict[str, Any]]:
-    """A row per cache, and one for the same without a cache under another seed."""
+    """A row per cache, and one without a cache under another seed."""
     plain = _arrays(tables[NONE])
     rows = []
     for cache, table in tables.items():
@@ -412,14 +412,14 @@ COLUMNS = (
     ),
     Column("entropy", unit="nats", help="Of an output's tokens."),
     Column("calls", digits=4, help="Network calls per output."),
-    Column("positions", digits=4, help="That the network computes per output."),
+    Column("positions", digits=4, help="Positions that the network computes per output."),
     Column("saved", percent=True, help="Share of the positions."),
     Column("time", "times the seconds", digits=2),
 )
 
 
 def _columns(rows: Sequence[Mapping[str, Any]]) -> tuple[Column, ...]:
-    """What was measured, after the fields in which the points differ."""
+    """The measured columns, after the fields in which the points differ."""
     columns = (COLUMNS[0], *GRADED, *COLUMNS[1:]) if "accuracy" in rows[0] else COLUMNS
     fields = [k for k in rows[0] if k not in {column.name for column in columns}]
     differing = [k for k in fields if len({str(row[k]) for row in rows}) > 1]
@@ -463,7 +463,7 @@ STUDY = Study(
         Parameter.counts(
             "steps", "Updates M, where a quota is committed.", shown="one per position"
         ),
-        Parameter("temperature", "The sweep.", (0.0, 1.0), "floats"),
+        Parameter("temperature", "Temperatures of the sweep.", (0.0, 1.0), "floats"),
         parameters.outputs(32, smoke=4),
         Parameter.file("prompts", "JSON lines; output i follows prompt i mod P."),
         Parameter("task", "Grade outputs: output i answers problem i of this task."),

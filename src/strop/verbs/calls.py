@@ -120,7 +120,7 @@ def record_of(name: str) -> Verb | None:
 
 
 def argument_name(parameter: Parameter, verb: Verb) -> str:
-    """What a value without a flag is called in the signature; a study's have no names."""
+    """The name in the signature of a value without a flag; those of a study have no names."""
     if not isinstance(verb, Study):
         return parameter.name
     name = re.sub(r"\W", "", parameter.argument.lower())

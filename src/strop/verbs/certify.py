@@ -35,15 +35,15 @@ if TYPE_CHECKING:
 
 FOLDER = ROOT / "published"
 SIZE = 0.1
-"""A difference in nats that must be found: 10% of a perplexity, .1 of an entropy."""
+"""The difference in nats to detect: 10% of a perplexity, .1 of an entropy."""
 FEW = (16, 64)
 """Budgets of a paper's table that are drawn unless others are named: they are cheap."""
 NUMBERS = {"perplexity": 0.05, "entropy": 0.005}
-"""What is compared, and half a unit of its last printed digit."""
+"""The numbers that are compared, and half a unit of their last printed digit."""
 LEAST = {"perplexity": 1.0, "entropy": 0.0}
 CARD_FIELDS: dict[str, type] = dict.fromkeys(("checkpoint", "evaluator", "sha256", "weights"), str)
 CARD_FIELDS |= {"evaluator_sha256": str, "parameters": int, "outputs": int, "length": int}
-"""What a card says for all of its rows, and what each must be."""
+"""Settings of a card that hold for all its rows, and their types."""
 CELL = ("steps", "temperature", "precision")
 SMALL = EMBEDDED + "tales-tiny"
 COLUMNS = (
@@ -66,24 +66,24 @@ RUNS = ("run",)
 
 @dataclass(frozen=True)
 class Published:
-    """What is printed of one checkpoint under one evaluator."""
+    """The published numbers of one checkpoint under one evaluator."""
 
     source: str
     evaluator: str
     span: str
     length: int | None
     facts: Mapping[str, Any]
-    """Of its files: sha256, weights, parameters; those only that are published."""
+    """Published facts of its files: sha256, weights, parameters."""
     cells: Mapping[tuple[Any, ...], Mapping[str, Any]]
     """By steps, temperature and precision: the numbers, `outputs`, and the errors if printed."""
     usual: Sequence[int] | None = None
     """The budgets that are drawn unless others are named; None: all."""
     label: str | None = None
-    """What the comparison across families calls it."""
+    """Its name in the comparison across families."""
 
 
 def published(name: str) -> list[Published]:
-    """By a checkpoint's name, or from a file of printed numbers; one entry per evaluator."""
+    """Numbers of a known checkpoint, or of a file; one entry per evaluator."""
     card = FOLDER / f"{name.removeprefix(EMBEDDED)}.yaml"
     if name.endswith((".yaml", ".yml")) or (name.startswith(EMBEDDED) and card.exists()):
         return [_card(paper.read_table(card if name.startswith(EMBEDDED) else Path(name)))]
@@ -299,7 +299,7 @@ def _files(printed: Published, model: Any, ask: Ask) -> list[dict[str, Any]]:
 
 
 def _file_verdict(expected: Any, actual: Any) -> str:
-    """A directory on this machine has no public name: the numbers say what it holds."""
+    """Compare one fact. A directory on this machine has no public name, so nothing can be said."""
     if expected is None:
         return "not published"
     if actual is None or isinstance(actual, Path):
@@ -375,12 +375,12 @@ STUDY = Study(
         ),
         Parameter.counts(
             "steps",
-            "Of the published budgets.",
+            "Budgets to draw, among the published ones.",
             smoke=(16,),
             shown="16,64 of a paper's; all of a card's",
         ),
         parameters.outputs(512, smoke=16, least=2),
-        Parameter("evaluator", "Instead of the stated one; the first that is stated by default."),
+        Parameter("evaluator", "Another than the published one; by default the first published."),
         parameters.WEIGHTS,
         parameters.REVISION,
         parameters.FAMILY,

@@ -87,7 +87,7 @@ STUDY = Study(
     parameters=(
         Parameter.count("steps", "Updates M.", 64, smoke=8),
         Parameter.real("temperature", "tau.", 1.0),
-        Parameter("precision", "Of the draw.", "float64", choices=("float64", "float32")),
+        Parameter("precision", "Precision of the draw.", "float64", choices=("float64", "float32")),
         parameters.outputs(128, smoke=16, words="Outputs; a multiple of 8."),
         parameters.evaluator(),
         parameters.SAMPLER,

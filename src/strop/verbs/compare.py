@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 RUNS = ("runs", "groupeval")
 ADDED = 4
-"""Temperatures that are added at most where straight lines between those asked for are off."""
+"""At most so many temperatures are added where straight lines between the given ones are off."""
 LONGEST_NAME = 60
 SIDES, SMOKE = (CHECKPOINT, CHECKPOINT), ("temperature=0.85",)
 """The sides of a smoke run, and the published setting of its first one."""
@@ -78,7 +78,7 @@ def _check(ask: Ask) -> None:
 
 
 def _check_names(a: str, b: str) -> None:
-    """What tables, figures and terminals can show, and readers tell apart."""
+    """Names must be printable in tables, figures and terminals, and different."""
     for flag, name in (("a_name", a), ("b_name", b)):
         if not name.isprintable() or name != name.strip() or len(name) > LONGEST_NAME:
             raise UserError(
@@ -164,7 +164,7 @@ def _bent_temperatures(comparisons: Iterable[Comparison], sweep: Sequence[float]
 
 
 def _guard(ask: Ask, sides: Sequence[SideOutputs], tokens: int) -> Guard:
-    """One for both sides: of so many tokens of the evaluator, which entropy is counted in."""
+    """One guard for both sides, at this number of the evaluator's tokens."""
     from strop.comparing.outputs import pool_cell
     from strop.measure.guard import Guard, evaluator_guard
 
@@ -193,7 +193,7 @@ def _base(ask: Ask, side: SideOutputs, steps: int, by: Scorers) -> _Base:
 
 
 def _measure(side: SideOutputs, base: _Base, sweep: Sequence[float]) -> SideAtBudget:
-    """Everything that is shown, drawn anew."""
+    """Draw all points of a side at one budget anew."""
     if base.published is None:
         only = side.fixed()
         return SideAtBudget(base.steps, only, None, (only,))
@@ -286,7 +286,7 @@ def _budget_result(
     tokens: int,
     comparison: Comparison,
 ) -> Budget:
-    """With a judge, who reads both sides at one entropy, by the rules once more."""
+    """A budget's results; with a judge of both sides at one entropy, the rules apply once more."""
     if not ask["judge"] or comparison.equal is None:
         return Budget(pair, comparison, tokens)
     from strop.comparing.judge import judged

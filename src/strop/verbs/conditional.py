@@ -61,10 +61,10 @@ SPECIAL = re.compile(r"<\|[^<>|\s]{1,40}\|>")
 
 @dataclass(frozen=True)
 class Answers:
-    """What one model answered greedily to a task, and which answers are right."""
+    """One model's greedy answers to a task, and which of them are right."""
 
     name: str
-    """What the model is called in tables; never shown to a judge."""
+    """The model's name in tables; never shown to a judge."""
     task: str
     fingerprint: str
     """Of the problems and the rules that graded them."""
@@ -72,12 +72,12 @@ class Answers:
     """The problems' ids, in order."""
     questions: tuple[str, ...]
     texts: tuple[str, ...]
-    """As they are judged."""
+    """The answers as the judge reads them."""
     passed: tuple[bool, ...]
     origin: str
     """Where they come from."""
     notes: tuple[str, ...] = ()
-    """What a reader must know of them."""
+    """Remarks on the answers."""
 
 
 def paired(first: Answers, second: Answers) -> tuple[Answers, Answers]:
@@ -161,7 +161,7 @@ def _run_name(answers: Answers) -> str:
 
 
 def _run_and_label(source: str) -> tuple[Path, str | None] | None:
-    """A run, and which of its checkpoints; None if the source is no run."""
+    """A run and the label of a checkpoint, if named; None if the source is not a run."""
     if _is_task_run(source):
         return Path(source), None
     path, colon, label = source.rpartition(":")
@@ -180,7 +180,7 @@ def _is_task_run(path: str) -> bool:
 
 
 def answers_of(results: Results, label: str, filter: str | None = None) -> Answers:
-    """What one checkpoint of a task run answered greedily; refused where some of it is missing."""
+    """The greedy answers of one checkpoint of a task run; refused where some are missing."""
     from strop.store import Run
 
     task, path = results.task, results.run.path
@@ -467,7 +467,7 @@ def _check_counts(row: Mapping[str, Any], a: str, b: str) -> dict[str, int]:
 
 
 def _quality(row: Mapping[str, Any]) -> dict[str, Any]:
-    """What a judge says."""
+    """The numbers of a judge."""
     return {
         "cGEQ, A": row["cgeq"][0],
         "cGEQ, B": row["cgeq"][1],
@@ -496,7 +496,7 @@ STUDY = Study(
             smoke=("sums",),
             shown="gsm8k,humaneval",
         ),
-        Parameter("filter", "How the answer is found.", shown="the task's first"),
+        Parameter("filter", "How the answer is read from a response.", shown="the task's first"),
         parameters.SEED,
         *TASK_PARAMETERS,
     ),

@@ -51,7 +51,7 @@ COMPARED = (
 
 
 class CostCell(Spec):
-    """What one cost depends on, the machine's load aside."""
+    """All that one cost depends on, except the machine's load."""
 
     checkpoint: CheckpointSpec
     sampler: SamplerSpec
@@ -114,7 +114,7 @@ def _run(ask: Ask) -> Result:
 
 
 def _note_plan(model: Model, specs: Sequence[SamplerSpec], settings: Mapping[str, Any]) -> None:
-    """In a dry run, note what each implementation would draw: a call of theirs costs other time."""
+    """In a dry run, count each implementation's draws apart: their calls take different times."""
     from strop.draw import Planned
     from strop.draw.worker import CellDraw
     from strop.engine.plan import all_parts, stop_if_planning
@@ -191,7 +191,7 @@ def _row(ask: Ask, setting: str, cell: CostCell, device: str) -> dict[str, Any]:
 
 
 def _measure_cell(ask: Ask, cell: CostCell, device: str) -> Cost:
-    """From disk if it is there, else in a process of its own: one line per measured batch."""
+    """Read the cost from disk, or measure it in its own process; a row per measured batch."""
     import pyarrow as pa
 
     from strop.instruments import cost as metric

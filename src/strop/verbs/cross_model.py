@@ -104,7 +104,7 @@ def _row(name: str, cell: Measured) -> dict[str, Any]:
 def lines_on(
     rows: Sequence[Mapping[str, Any]], perplexity: Axes, entropy: Axes | None = None
 ) -> None:
-    """Perplexity, and entropy if there is a place for it, against steps: a line per model."""
+    """Perplexity, and entropy if it has axes, against steps: a line per model."""
     from strop.figures import bars, grouped
 
     first = {contender.family: name for name, contender in reversed(families.MODELS.items())}

@@ -93,7 +93,7 @@ CURVES = (
         for cache in ("prefix", "dual")
     ),
 )
-"""Where a cache is named, the curve before it is the same without one."""
+"""A curve with a cache follows the same curve without one."""
 NATIVE = (
     DecoderCurve("SDAR's", "sdar", "threshold", SURE, native=True),
     DecoderCurve("LLaDA 2.0's", "llada2", "threshold", SURE, native=True),

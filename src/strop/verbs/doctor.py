@@ -25,7 +25,7 @@ KINDS = (
     "strop.groupeval.judges",
     "strop.tasks.task",
 )
-"""Where the registries are: every module that makes one."""
+"""All modules that make a registry."""
 
 
 def _run(ask: Ask) -> Result:
@@ -119,7 +119,7 @@ def _version(package: str) -> str | None:
 
 
 def _sandbox() -> str | None:
-    """What it takes to run a model's programs here; None where nothing is missing."""
+    """What is missing to run a model's programs here, or None."""
     from strop.tasks import find_box
     from strop.tasks.sandbox import probe
 
@@ -177,7 +177,7 @@ def _devices() -> dict[str, Any]:
 
 
 def _evaluators() -> dict[str, str | None]:
-    """What scores text here without a hub, each with what it lacks."""
+    """Evaluators that need no hub, each with what it lacks."""
     missing: dict[str, str | None] = {}
     if find_spec("transformers") is None or find_spec("torch") is None:
         models = to_get("torch")

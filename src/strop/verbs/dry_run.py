@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from strop.engine.workers import Blocks, PlannedBlocks, Worker
 
 SECONDS = 3.0
-"""How long the trial of a checkpoint takes, about."""
+"""About how long the trial of a checkpoint takes."""
 COLUMNS = (
     Column("checkpoint"),
     Column("steps", "M", help="Configured updates."),
@@ -47,7 +47,7 @@ BLOCKS = (
 
 
 def dry_run(ask: Ask) -> Result:
-    """Cells, outputs, network calls and time of what was asked for."""
+    """Cells, outputs, network calls and time of a command."""
     from strop.engine.workers import PlannedBlocks
 
     if ask.values.get("out", ask.out) is not None:  # a study's is no parameter
@@ -105,7 +105,7 @@ def dry_run(ask: Ask) -> Result:
 
 
 def _requests(ask: Ask, planned: list[Planned]) -> Result:
-    """Of served models: requests are counted, and none is made to see how long one takes."""
+    """For served models: count the requests, and make none."""
     rows = [row for draw in planned for row in _rows(draw, 0.0)]
     facts = {name: sum(row[name] for row in rows) for name in ("cells", "outputs", "calls")}
     answer = (
@@ -168,7 +168,7 @@ def _in_blocks(ask: Ask, planned: list[PlannedBlocks]) -> Result:
 
 
 def block_pace(worker: Worker, number: int, cell: Blocks, seconds: float) -> float:
-    """Seconds per sequence or output of a cell, from parts of its first block that grow."""
+    """Seconds per sequence or output of a cell, timed on growing parts of its first block."""
     first, size, began = list(cell.blocks[0]), 1, time.monotonic()
     while True:
         start = time.monotonic()
@@ -196,7 +196,7 @@ def _planned_draws(ask: Ask) -> list[Any]:
 
 
 def _rows(draw: Planned, seconds: float) -> list[dict[str, Any]]:
-    """One per number of steps."""
+    """One row per number of steps."""
     rows: dict[int, dict[str, Any]] = {}
     for cell_draw in draw.cells:
         sampler, each = cell_draw.cell.generator.sampler, calls(cell_draw.cell)

@@ -171,7 +171,7 @@ def _ready(ask: Ask, tasks: Sequence[str]) -> None:
 
 
 def protocol(name: str, model: Model, task: str) -> dict[str, Any]:
-    """How a model is asked; a causal one, or one of no public mode, by its temperature alone."""
+    """A model's settings; of causal models, and those without a public mode, temperature alone."""
     from strop.records.record import SAMPLERS
     from strop.tasks import TASKS
 

@@ -15,7 +15,7 @@ from strop.verbs.verb import Ask, Parameter, Result, Verb, grid, result_of
 FORMATS = ("csv", "tex", "md", "parquet", "json")
 FOLDER = "export"
 LONGEST = 100
-"""Letters of a table's name, which is that of a file."""
+"""Most letters of a table's name, since it names a file."""
 
 
 def _run(ask: Ask) -> Result:

@@ -70,7 +70,7 @@ PROTOCOL = (
     "spans: content after the first non-leading end-of-text is not scored, as in the paper's sweep",
     "intervals: over outputs, which the paper does not give; 40 outputs leave wide ones",
 )
-"""What differs from the paper's protocol, or may."""
+"""Differences, or possible ones, from the paper's protocol."""
 
 
 def run_folder(name: str) -> str:

@@ -26,10 +26,10 @@ if TYPE_CHECKING:
 
 
 RUNS = ("run",)
-TEMPERATURE = Parameter("temperature", "The sweep.", points.TEMPERATURES, "floats")
+TEMPERATURE = Parameter("temperature", "Temperatures of the sweep.", points.TEMPERATURES, "floats")
 PRECISION = Parameter(
     "precision",
-    "Of the draw.",
+    "Precision of the draw.",
     kind="words",
     choices=("float64", "float32"),
     shown="those with a fast form",

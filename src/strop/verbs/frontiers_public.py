@@ -187,7 +187,7 @@ STUDY = Study(
     about="Read both frontiers of Generative Frontiers (arXiv 2604.02718) off at equal entropy.",
     sources=Sources(()),
     parameters=(
-        Parameter("steps", "Of the published budgets.", kind="ints", shown="all"),
+        Parameter("steps", "Budgets, among the published ones.", kind="ints", shown="all"),
         Parameter("entropy", "Entropies in nats.", (5.0, 5.35, 5.5), "numbers"),
         parameters.FORCE,
     ),

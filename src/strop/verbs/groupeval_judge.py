@@ -84,7 +84,7 @@ def _own_settings(ask: Ask, record: Judge) -> dict[str, Any]:
 
 
 def _served_judge(ask: Ask, record: Judge, own_settings: dict[str, Any]) -> JudgeSpec:
-    """Who judges: the model, where it is, and how it is asked."""
+    """The judge: its model, address and settings."""
     from strop.groupeval import judge_spec, open_plan
 
     if record.name == "endpoint" and not (ask["base_url"] and ask["model"]):
@@ -102,7 +102,7 @@ def _served_judge(ask: Ask, record: Judge, own_settings: dict[str, Any]) -> Judg
 def _connection(
     ask: Ask, record: Judge, timeout: float | None = None
 ) -> Callable[[JudgeSpec], Endpoint]:
-    """How the judge's server is reached; with a `timeout` of its own it is tried less often."""
+    """A connection to the judge's server; with its own `timeout` there are fewer attempts."""
     from strop.groupeval import open_plan
     from strop.registry import resolve
     from strop.served.client import Patience
@@ -173,14 +173,14 @@ def _note_form(ask: Ask, requested: JudgeSpec, series: Series) -> None:
 
 
 def _note_reply(ask: Ask, answer: Asked) -> None:
-    """What came back for a group that was asked alone."""
+    """Note the reply for a group that was asked alone."""
     outcome = answer.outcome if not answer.detail else f"{answer.outcome}: {answer.detail}"
     raw = "no text" if answer.reply is None else " ".join(answer.reply.split())
     ask.note(f"asked one group alone: {outcome}\n  {raw[:EXCERPT]}{' ...' * (len(raw) > EXCERPT)}")
 
 
 def _usage(probe: Journal, series: Series) -> Usage:
-    """What a judge has used, the requests included that found out how to ask it."""
+    """A judge's usage, including the requests that settled its form."""
     from strop.served.cost import usage
 
     return usage([*probe.entries(), *series.journal.entries()])
@@ -357,8 +357,8 @@ JUDGE = Verb(
     "Every reply is kept as it came. Exit code 2 means that some groups have no verdict yet.",
     parameters=(
         argument("run", "RUN", "A directory made by `strop groupeval plan`."),
-        Parameter("base_url", "Of an OpenAI-compatible server, e.g. http://HOST:8000/v1."),
-        Parameter("model", "As the server names it; with --offline, offline-v1 or offline-v2."),
+        Parameter("base_url", "Address of an OpenAI-compatible server, e.g. http://HOST:8000/v1."),
+        Parameter("model", "Its name on the server; with --offline, offline-v1 or offline-v2."),
         Parameter(
             "key_env",
             "The environment variable that holds the key, if one is needed.",
@@ -375,14 +375,17 @@ JUDGE = Verb(
             "oracle", "The judge oracle-v1 of a known language; --settings language=skewed,valid=8."
         ),
         Parameter(
-            "settings", "Of the oracle or a plug-in's judge, e.g. least=40,strict=1.", kind="pairs"
+            "settings",
+            "Of the oracle or a plug-in's judge, e.g. least=40,strict=1.",
+            kind="pairs",
         ),
-        Parameter("features", "Of the offline judge: auto, minilm or ngrams.", "auto"),
+        Parameter("features", "Features of the offline judge: auto, minilm or ngrams.", "auto"),
         Parameter.count("repeats", "Ask about each group this often, to measure the judge.", 1),
         Parameter.count("concurrency", "Requests under way at once.", 8),
         Parameter.real("timeout", "Seconds for one request.", 300.0),
         Parameter.count(
-            "max_tokens", "Of a reply; the profile's by default. Another number is another judge."
+            "max_tokens",
+            "Longest reply; the profile's by default. Another number: another judge.",
         ),
         Parameter(
             "response_format",
@@ -391,7 +394,7 @@ JUDGE = Verb(
         ),
         Parameter.flag("dry_run", "Say how many calls and tokens, and what they cost."),
         Parameter("max_calls", "Cap for the whole series, earlier sessions included.", kind="int"),
-        Parameter.real("max_cost", "The same in money; needs --prices."),
+        Parameter.real("max_cost", "Cap for the cost; needs --prices."),
         Parameter("prices", "YAML: MODEL: {input: X, output: Y} per million tokens.", kind="place"),
     ),
     run=_judge,

@@ -25,9 +25,9 @@ class Judging(TypedDict, total=False):
     """Who judges, and how; as `strop groupeval judge` takes it."""
 
     base_url: str
-    """Of an OpenAI-compatible server, e.g. http://HOST:8000/v1."""
+    """Address of an OpenAI-compatible server, e.g. http://HOST:8000/v1."""
     model: str
-    """As the server names it."""
+    """Its name on the server."""
     key_env: str
     """The environment variable that holds the key; OPENAI_API_KEY by default."""
     judge: str

@@ -101,7 +101,7 @@ CORRECTED = (
 def _worth(
     ask: Ask, names: list[str], judged: list[Judgments], scores: list[dict[str, Any]]
 ) -> tuple[list[str], dict[str, Table]]:
-    """What the judges' numbers are worth: their cards, and what a person's grades make of them."""
+    """The judges' cards, and their scores corrected by a person's grades."""
     from strop.groupeval.validation import card_of, card_words
 
     notes: list[str] = []
@@ -146,7 +146,7 @@ def _copies(name: str, scores: list[dict[str, Any]]) -> list[str]:
 
 
 def kept_scores(folder: Path) -> Result:
-    """Every table of what `strop groupeval score` found in a directory, judge by judge."""
+    """All tables of `strop groupeval score` for a directory, judge by judge."""
     from strop.groupeval.judgments import load_judgments
     from strop.groupeval.series import list_series
 
@@ -319,7 +319,7 @@ COLUMNS = (
 
 
 HIDDEN = ("ged", "dominant_share", "ceiling_rate", "non_high_confidence_rate")
-"""Of answers to prompts: what other columns say with an interval, or what is in JSON alone."""
+"""Columns hidden for answers to prompts: others give them with an interval, or only JSON does."""
 
 
 def _bounds(cell: dict[str, Any]) -> str:
@@ -377,7 +377,7 @@ def _compare(ask: Ask) -> Result:
 
 
 def _caveats(row: dict[str, Any]) -> list[str]:
-    """What a reader of one pair's numbers must know."""
+    """Caveats about the numbers of one pair."""
     who = f"{row['cell_a']} → {row['cell_b']}"
     notes = [
         f"{who}: {name.upper()}, {row[f'{name}_interval_mind']}"
@@ -517,7 +517,7 @@ SCORE = Verb(
         ),
         Parameter("card", "The judge's card, as `strop groupeval validate -o DIR` writes it."),
         REPLICATES,
-        _seed("Of the bootstrap's weights."),
+        _seed("Seed of the bootstrap's weights."),
     ),
     run=_score,
     examples=("strop groupeval score runs/ge",),
@@ -545,7 +545,7 @@ RELIABILITY = Verb(
     parameters=(
         argument("run", "RUN", "A run directory that was judged."),
         Parameter("series", "Which judge, if several have judged the plan."),
-        _seed("Of the permutation test."),
+        _seed("Seed of the permutation test."),
     ),
     run=_reliability,
     examples=("strop groupeval reliability runs/ge",),

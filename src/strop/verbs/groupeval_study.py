@@ -141,7 +141,7 @@ def _levels(steps: Sequence[int], scored: Sequence[Measured]) -> dict[int, dict[
 
 
 def _diagnostics(rows: Sequence[Contrast]) -> Table:
-    """What a GED must not be read without, a line per judge, budget and sampler."""
+    """The diagnostics that belong to GED, a line per judge, budget and sampler."""
     lines = [
         {
             "judge": row["judge"],
@@ -240,7 +240,7 @@ def judge_correlations(
 
 
 def summary(rows: Sequence[Contrast]) -> dict[str, Any]:
-    """All of it for one generator."""
+    """All conclusions for one generator."""
     return {
         "judges": _judges(rows),
         "sign_counts": sign_counts(rows),

@@ -65,7 +65,7 @@ class KnownVectors:
                     self.vectors = dict(zip(saved["texts"].tolist(), saved["vectors"], strict=True))
 
     def learn(self, texts: Sequence[str], ask: Ask) -> None:
-        """Embed what is new, many at a time."""
+        """Embed the new texts in batches."""
         new = list(dict.fromkeys(text for text in texts if text not in self.vectors))
         new.sort(key=len)
         with ask.bars.share("embedding texts", len(new)) as advance:
@@ -88,7 +88,7 @@ class KnownVectors:
 
 
 def validate_judge(ask: Ask) -> Result:
-    """What the verb does."""
+    """Run the verb."""
     _check(ask)
     file = ask["file"]
     groups = shipped_groups(ask["limit"]) if file is None else read_groups(file, ask["limit"])
@@ -138,7 +138,7 @@ def _check(ask: Ask) -> None:
 
 
 def _embeddings(ask: Ask, groups: Sequence[RatedGroup]) -> KnownVectors | None:
-    """Every text and context, where anything needs them."""
+    """Embeddings of all texts and contexts, if the offline judge uses them."""
     if ask["features"] == "ngrams" or not (ask["offline"] and embeddings.embedder_available()):
         return None
     embed = KnownVectors(Path(ask["out"]) / KEPT if ask["out"] else None)
@@ -240,7 +240,7 @@ def _cost(used: Usage, price: Any, thousands: float) -> dict[str, Any]:
 
 
 def _cell_names(groups: Sequence[RatedGroup]) -> list[str]:
-    """Which cell of a plan holds each group: of groups with one context, the first, the second."""
+    """The plan's cell of each group: the first group of every context is in the first cell."""
     seen: dict[str, int] = {}
     names = []
     for group in groups:
@@ -266,7 +266,7 @@ def _plan_groups(run: Path, groups: Sequence[RatedGroup], seed: int) -> None:
 
 
 def _verdicts_in_order(series: Series, groups: Sequence[RatedGroup], repeat: int = 0) -> list[Any]:
-    """The verdicts of a plan in the order of the groups, texts by their place in the group."""
+    """The verdicts of a plan in the order of the groups, their texts numbered within the group."""
     by_cell = {
         (verdict.cell, verdict.prompt): verdict for verdict in series.verdicts(repeat=repeat)
     }
