@@ -39,13 +39,13 @@ MOST = 8
 """Entries of a list that are printed."""
 
 LIMITS = {
-    "files": 295,
+    "files": 299,
     "modules at the top": 11,
     f"functions over {LONG} lines": 0,
     f"functions over {MANY} parameters": 0,
     "public class names defined more than once": 0,
-    "longest chain of imports": 19,
-    "the same without imports in functions": 17,
+    "longest chain of imports": 16,
+    "the same without imports in functions": 14,
     "lines of __all__ in plain modules": 1,
 }
 """What `--check` allows. Lower one when its figure has fallen."""

@@ -161,7 +161,7 @@ FAULTS = (
     ),
     Fault(
         "files changed in place look the same",
-        "store/cell.py",
+        "store/remembered.py",
         "status.st_mtime_ns, status.st_ctime_ns",
         "status.st_mtime_ns, status.st_mtime_ns",
         ("tests/verbs/test_finished.py::test_a_change_that_keeps_size_and_time_is_seen",),
