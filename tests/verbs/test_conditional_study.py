@@ -256,7 +256,7 @@ def odd(runs: Path) -> Iterator[Path]:
         (("both:worse", "begun"), 2, "5 of 8 greedy answers of sums-ar are missing"),
         (("both:worse", "other"), 1, "different tasks"),
         (("both:worse", CAUSAL), 1, "a checkpoint"),
-        (("both:worse", "odd"), 1, "no task run"),
+        (("both:worse", "odd"), 1, "not a task run"),
     ],
 )
 def test_what_does_not_pair(
