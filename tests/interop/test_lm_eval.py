@@ -315,7 +315,7 @@ ARGUMENTS = ("--tasks", "tales", "--model-args", "pretrained=embedded:sums-ar,te
 @pytest.mark.parametrize(
     ("words", "fault"),
     [
-        (("--gen-kwargs", "temperature=0.5"), "said twice"),
+        (("--gen-kwargs", "temperature=0.5"), "given twice"),
         (("--", "--use_cache", "x"), "--use_cache is not passed on"),
         (("--", "--use_c=x"), "--use_cache is not passed on"),
         (("--", "-c", "x"), "--use_cache is not passed on"),

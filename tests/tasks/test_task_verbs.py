@@ -94,7 +94,7 @@ def test_the_page_has_tables_figure_and_responses(
         (["task", "run", "sums", AR, "-o", "x", "--chat", "--limit", "1"], "no chat template"),
         (["task", "run", "sums", AR, "-o", "x", "--load", "a"], "--load"),
         (["task", "run", "sums", AR, "-o", ""], "path is empty"),
-        (["task", "score", "nowhere"], "no task run"),
+        (["task", "score", "nowhere"], "not a task run"),
     ],
 )
 def test_wrong_input(

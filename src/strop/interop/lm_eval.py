@@ -100,7 +100,7 @@ class StropLM(LM):
         for name in arg_dict.keys() & more.keys():
             if arg_dict[name] != more[name]:
                 raise UserError(
-                    f"`{name}` is said twice.",
+                    f"`{name}` is given twice.",
                     where="model arguments",
                     got=f"{name}={arg_dict[name]} there, and {more[name]} as a flag",
                     fix="say it once",
