@@ -19,7 +19,7 @@ from strop import assets
 from strop.checkpoints import hub
 from strop.groupeval.judges import JUDGES
 from strop.measure.metric import METRICS, Metric
-from strop.store import cell
+from strop.store import remembered
 from strop.store.remembered import FileMemory, contents, files_at
 from strop.tasks import TASKS
 from strop.verbs import entrants, tune
@@ -69,7 +69,7 @@ def copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     shutil.copytree(assets.embedded_path(assets.EVALUATOR), place)
     for file in place.iterdir():
         os.utime(file, (1_000_000_000, 1_000_000_000))
-    monkeypatch.setattr(cell, "SETTLED", 0.1)
+    monkeypatch.setattr(remembered, "SETTLED", 0.1)
     time.sleep(0.15)
     return place
 
@@ -228,12 +228,12 @@ def test_nothing_is_kept_of_files_that_may_still_change(
 
 def test_a_file_looks_different_in_four_ways(copy: Path) -> None:
     stat = (copy / "config.json").stat()
-    found = cell.looks(copy / "config.json")
+    found = remembered.looks(copy / "config.json")
     assert found == (stat.st_size, stat.st_ino, stat.st_mtime_ns, stat.st_ctime_ns)
 
 
 def test_the_latest_entries_are_kept(copy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cell, "MOST", 2)
+    monkeypatch.setattr(remembered, "MOST", 2)
     for number, kind in enumerate("abc"):
         kept = memory(copy, kind=kind)
         kept.keep({"number": number})
