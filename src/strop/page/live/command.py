@@ -42,7 +42,9 @@ def _run(ask: Ask) -> Result:
 
 def _folders(given: tuple[str, ...] | None) -> list[Path]:
     """What is to be shown: what was named, or all that `strop ls` finds below the current place."""
-    paths = [Path(one) for one in given or ()] or [Path(one.run) for one in find(Path())]
+    paths = [Path(folder) for folder in given or ()] or [
+        Path(folder.run) for folder in find(Path())
+    ]
     if not paths:
         raise UserError(
             "There is nothing to show below the current directory.",
@@ -68,7 +70,7 @@ def _held(path: Path) -> list[Path]:
     """A directory that strop made, or those that lie below one that it did not make."""
     if path.is_file():
         return [path]
-    below = [Path(one.run) for one in find(path)]
+    below = [Path(found_run.run) for found_run in find(path)]
     if not below:
         raise UserError(
             "There is nothing to show in this directory.",

@@ -135,8 +135,8 @@ class Paged:
         names = ["index", "text", "ids", "nfe", "tokens"]
         names = [name for name in names if name in self._cell.columns()]
         for first, count in _spans(wanted):
-            for found in self._cell.rows(names, after=first - 1, rows=max(count, AHEAD)):
-                table = found.slice(0, count)
+            for batch in self._cell.rows(names, after=first - 1, rows=max(count, AHEAD)):
+                table = batch.slice(0, count)
                 index = table["index"].to_pylist()
                 texts |= dict(zip(index, self._texts(table), strict=True))
                 calls |= dict(zip(index, table["nfe"].to_pylist(), strict=True))
@@ -208,16 +208,18 @@ class Paged:
 
     def _different(self, other: Paged) -> Find:
         """The outputs whose text is not that of the other cell's output of the same number."""
-        (hashes, mine), (other_hashes, others) = self._text_hashes(), other._text_hashes()
-        numbers, at, other_at = np.intersect1d(mine.numbers, others.numbers, return_indices=True)
+        (hashes, find), (other_hashes, other_find) = self._text_hashes(), other._text_hashes()
+        numbers, at, other_at = np.intersect1d(
+            find.numbers, other_find.numbers, return_indices=True
+        )
         differ = hashes[at] != other_hashes[other_at]
-        return Find(numbers[differ], mine.whole and others.whole)
+        return Find(numbers[differ], find.whole and other_find.whole)
 
     def _text_hashes(self) -> tuple[NDArray[np.int64], Find]:
         """A 64-bit hash of every text: equal where texts are equal, and else as good as never."""
         _ = self.numbers  # which forgets the hashes where outputs have come since
-        known = self._hashes
-        if known is None:
+        hashes_and_find = self._hashes
+        if hashes_and_find is None:
             hashes: list[int] = []
 
             def hashed(table: Any) -> Any:
@@ -225,12 +227,12 @@ class Paged:
                 return np.ones(len(table), bool)
 
             find = self._scan(hashed)
-            known = self._hashes = np.array(hashes, np.int64), find
-        return known
+            hashes_and_find = self._hashes = np.array(hashes, np.int64), find
+        return hashes_and_find
 
     def _scan(self, wanted: Callable[[Any], Any]) -> Find:
         """Which outputs are wanted, by one truth value for each row of a table of texts."""
-        found, whole = [np.zeros(0, np.int64)], True
+        numbers, whole = [np.zeros(0, np.int64)], True
         end = time.monotonic() + SECONDS
         names = ["index", "text", *({"ids", "tokens"} & set(self._cell.columns()))]
         names = names if self._shown.as_ids else names[:2]
@@ -238,8 +240,8 @@ class Paged:
             whole = time.monotonic() < end
             if not whole:
                 break
-            found.append(table["index"].to_numpy()[np.asarray(wanted(table), bool)])
-        return Find(np.concatenate(found), whole)
+            numbers.append(table["index"].to_numpy()[np.asarray(wanted(table), bool)])
+        return Find(np.concatenate(numbers), whole)
 
 
 def _spans(wanted: NDArray[np.int64]) -> list[tuple[int, int]]:
