@@ -63,7 +63,7 @@ COUNTS = ("session", "seconds", "outputs", "first", "last", "indices")
 
 
 @dataclass
-class _ByKind:
+class _Sources:
     """The user's paths by kind."""
 
     runs: list[Run] = field(default_factory=list)
@@ -124,7 +124,7 @@ def gather(
     )
 
 
-def _judgments(by_kind: _ByKind, cells: Sequence[Shown], most: int) -> Iterable[dict[str, Any]]:
+def _judgments(by_kind: _Sources, cells: Sequence[Shown], most: int) -> Iterable[dict[str, Any]]:
     def name(called: str) -> str:
         cell = recognised(called, cells)
         return called if cell is None else cell.name
@@ -133,8 +133,8 @@ def _judgments(by_kind: _ByKind, cells: Sequence[Shown], most: int) -> Iterable[
     return (document for document in documents if document is not None)
 
 
-def _sort(sources: Sequence[str | Path]) -> _ByKind:
-    by_kind, seen = _ByKind(), set[Path]()
+def _sort(sources: Sequence[str | Path]) -> _Sources:
+    by_kind, seen = _Sources(), set[Path]()
     for path in map(Path, sources):
         if path.resolve() in seen:
             continue
@@ -165,7 +165,7 @@ def _inside(path: Path, mark: Mark) -> list[Path]:
     return [folder for folder in inner if not (mark.holds_cells and Run(folder).mark is not None)]
 
 
-def _take(path: Path, mark: Mark | None, by_kind: _ByKind) -> bool:
+def _take(path: Path, mark: Mark | None, by_kind: _Sources) -> bool:
     if mark is None and path.is_file() and path.suffix == ".jsonl":
         by_kind.judged.append(str(path))
     elif mark is None or mark.kind == "training":  # one inside something else is its own affair
@@ -252,7 +252,7 @@ def _group(
         seen[measured.steps, label] += 1
         number = seen[measured.steps, label]
         unique_label = label if number == 1 else f"{label} #{number}"
-        shown.append(_shown(measured, cell, where, unique_label, outputs))
+        shown.append(_shown_cell(measured, cell, where, unique_label, outputs))
     notes = tuple(_notes(shown, run, seen))
     return CellGroup(name, length, seed, tuple(shown), notes, _held_out(*members[0])), run
 
@@ -263,7 +263,7 @@ def _held_out(measured: Measured, cell: Cell, run: Run) -> str:
     return "" if words is None else "".join(words(measured.guard.texts[0]))
 
 
-def _shown(measured: Measured, cell: Cell, run: Run, label: str, outputs: int) -> Shown:
+def _shown_cell(measured: Measured, cell: Cell, run: Run, label: str, outputs: int) -> Shown:
     columns = [name for name in cell.columns() if name not in (CHANGED, CHANCE, BEFORE)]
     table = next(cell.rows(columns, rows=max(1, outputs))).slice(0, outputs)
     index, texts = table["index"].to_pylist(), table["text"].to_pylist()
@@ -399,7 +399,7 @@ def _made_by(path: Path) -> str:
     return "" if mark is None else command_of(path, mark) or ""
 
 
-def _head(by_kind: _ByKind) -> tuple[tuple[str, str], ...]:
+def _head(by_kind: _Sources) -> tuple[tuple[str, str], ...]:
     """The first things that one asks of a page: when, and with which code."""
     sessions = [
         session for run in by_kind.runs for cell in run.cells() for session in cell.sessions()

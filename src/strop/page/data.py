@@ -60,12 +60,8 @@ def short(name: str) -> str:
 
 def place(path: str) -> str:
     """A path as a page that is passed on may show it: of an absolute one the last two parts."""
-    whole_path = PurePath(path)
-    return (
-        str(PurePath(*whole_path.parts[1:][-2:]))
-        if whole_path.is_absolute() and whole_path.parts[1:]
-        else path
-    )
+    pure = PurePath(path)
+    return str(PurePath(*pure.parts[1:][-2:])) if pure.is_absolute() and pure.parts[1:] else path
 
 
 def replaced(text: str, private: Mapping[str, str]) -> str:

@@ -118,8 +118,8 @@ class _Person:
         """Without a grade where an output was not rated; None where none of them was."""
         if self.verdict(group) is None:
             return None
-        given = self._of(group)
-        grades = [grade and [grade.valid, list(grade.scores), None, False] for grade in given]
+        by_output = self._of(group)
+        grades = [grade and [grade.valid, list(grade.scores), None, False] for grade in by_output]
         return {"grades": grades, "reply": ""}
 
 

@@ -57,7 +57,7 @@ def drawings(report: Report) -> list[Drawing]:
         ]
         for i, series in enumerate(report.series, 1):
             rows = [row for row in series.table.rows if None not in (row["geq"], row["ged"])]
-            drawn += [_judged(i, series.name, rows)] if rows else []
+            drawn += [_quality_drawing(i, series.name, rows)] if rows else []
     if report.measured:
         with matplotlib.rc_context(STUDY_STYLE):
             drawn.append(_two_bits())
@@ -232,7 +232,7 @@ def _against_steps(lines: _Lines, wanted: MetricSpec | None, label: str) -> Figu
         log_y(axes)
     elif lines.guard is not None:
         axes.axhline(lines.guard, **GUARD_LINE)
-    steps_axis(axes, _spaced(lines.group.steps))
+    steps_axis(axes, _spaced_budgets(lines.group.steps))
     axes.set(xlabel="steps M", ylabel=label)
     tidy(axes)
     return figure
@@ -253,7 +253,7 @@ def _frontier(lines: _Lines, wanted: MetricSpec) -> Figure:
     axes.margins(x=0.1)
     axes.set(xlabel="entropy, nats", ylabel="perplexity")
     tidy(axes)
-    _apart(figure, labels)
+    _move_apart(figure, labels)
     return figure
 
 
@@ -267,7 +267,7 @@ def _filled(mark: str, colour: str) -> dict[str, Any]:
     return {"mec": colour, "mfc": PAPER if mark == MARKS["below"] else colour, **half}
 
 
-def _spaced(steps: Sequence[int]) -> list[int]:
+def _spaced_budgets(steps: Sequence[int]) -> list[int]:
     """Budgets whose labels do not run into each other on a log axis; the ends always."""
     least = np.log2(steps[-1] / steps[0]) / 12 if len(steps) > 1 else 0
     kept = [steps[-1]]
@@ -283,7 +283,7 @@ def _label(axes: Axes, text: str, x: float, y: float, colour: str) -> Annotation
     )
 
 
-def _apart(figure: Figure, labels: Sequence[Annotation]) -> bool:
+def _move_apart(figure: Figure, labels: Sequence[Annotation]) -> bool:
     """Move labels beside their points, clear of each other and of the edge; whether all fit."""
     with any_script():
         figure.draw_without_rendering()  # fixes the layout, without which nothing has a place
@@ -316,7 +316,7 @@ def _around(axes: Axes, line: Line2D) -> list[Bbox]:
 # ---------------------------------------------------------------------------- judges, theory
 
 
-def _judged(i: int, judge: str, rows: Sequence[Mapping[str, Any]]) -> Drawing:
+def _quality_drawing(i: int, judge: str, rows: Sequence[Mapping[str, Any]]) -> Drawing:
     """GEQ against GED, of one judge."""
     figure, (axes,) = panels(1, 2.6)
     labels = []
@@ -336,7 +336,7 @@ def _judged(i: int, judge: str, rows: Sequence[Mapping[str, Any]]) -> Drawing:
     both = any(row.get("ged_interval") is not None for row in rows)
     caption = f"By {judge}: quality with its 95% interval, diversity "
     caption += "with its own." if both else "without one."
-    caption += "" if _apart(figure, labels) else " Names that have no room are left out."
+    caption += "" if _move_apart(figure, labels) else " Names that have no room are left out."
     return Drawing(f"groupeval-{i}", "Quality and diversity", caption, figure, f"series-{i}")
 
 

@@ -99,7 +99,7 @@ def hero(report: Report, drawn: Sequence[Drawing]) -> Hero:
             sentences or ["The audit chose nothing."],
             figure=first("group-1"),
             table=gains,
-            recommended=_recommended(result),
+            recommended=_recommendations(result),
         )
     if report.studies:
         part, name = report.studies[0], "study-1"
@@ -107,7 +107,7 @@ def hero(report: Report, drawn: Sequence[Drawing]) -> Hero:
         missing = (
             f"Not all of it was measured: {part.result.missing}" if part.result.missing else ""
         )
-        return Hero(sentences, missing, first(name), NO_TABLE, _recommended(part.result), name)
+        return Hero(sentences, missing, first(name), NO_TABLE, _recommendations(part.result), name)
     if report.series and not report.groups:
         series = report.series[0]
         words = judged_sentence(series.table) if series.table.rows else series.table.title + "."
@@ -120,7 +120,7 @@ def _sentences(results: Sequence[Result]) -> list[str]:
     return [line for result in results for line in result.facts.get("answer", ())]
 
 
-def _recommended(result: Result) -> list[Recommended]:
+def _recommendations(result: Result) -> list[Recommended]:
     """The samplers that nothing speaks against, by the result itself."""
     decision = result.facts.get("decision")
     if decision is not None:

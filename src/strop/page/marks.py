@@ -138,7 +138,12 @@ def chart(figure: Figure, cells: Mapping[str, Iterable[float]] = {}) -> Chart:
         panels.append(Panel(title, labels, log, limits, (left, right, bottom, top)))
         names, ticks = _names(figure, axes), _ticks(axes)
         seen: set[tuple[float, float]] = set()
-        points = [*_marked(axes), *_bars(axes), *_scattered(axes), *_plain(axes)]
+        points = [
+            *_marker_points(axes),
+            *_bar_points(axes),
+            *_scatter_points(axes),
+            *_bare_line_points(axes),
+        ]
         for label, colour, x, y, (px, py), line in points:
             if not (np.isfinite([x, y, px, py]).all() and (_key(x), _key(y)) not in seen):
                 continue
@@ -167,14 +172,14 @@ def chart(figure: Figure, cells: Mapping[str, Iterable[float]] = {}) -> Chart:
 PlottedPoint = tuple[str, str, float, float, tuple[float, float], bool]
 
 
-def _marked(axes: Axes) -> Iterator[PlottedPoint]:
+def _marker_points(axes: Axes) -> Iterator[PlottedPoint]:
     """Points that have a marker of their own."""
     for line in axes.lines:
         if line.get_marker() not in CAPS and not isinstance(line.get_marker(), int):
             yield from _points(line, axes)
 
 
-def _plain(axes: Axes) -> Iterator[PlottedPoint]:
+def _bare_line_points(axes: Axes) -> Iterator[PlottedPoint]:
     """Points of short lines without markers."""
     for line in axes.lines:
         bare = line.get_marker() in ("None", "none", " ", "", None)
@@ -193,7 +198,7 @@ def _points(line: Any, axes: Axes) -> Iterator[PlottedPoint]:
         yield _label(line), to_hex(line.get_color()), x, y, tuple(pixel), many
 
 
-def _scattered(axes: Axes) -> Iterator[PlottedPoint]:
+def _scatter_points(axes: Axes) -> Iterator[PlottedPoint]:
     for collection in axes.collections:
         if not isinstance(collection, PathCollection):
             continue
@@ -205,7 +210,7 @@ def _scattered(axes: Axes) -> Iterator[PlottedPoint]:
             yield _label(collection), colour, x, y, tuple(pixel), False
 
 
-def _bars(axes: Axes) -> Iterator[PlottedPoint]:
+def _bar_points(axes: Axes) -> Iterator[PlottedPoint]:
     for bars in axes.containers:
         if not isinstance(bars, BarContainer):
             continue

@@ -46,12 +46,12 @@ def _words(path: Path, mark: Mark) -> list[Any] | None:
     if mark.kind == "task":
         return _task(path, mark)
     if mark.owner == "sample":
-        return _drawn("sample", _record("sample"), path, mark)
+        return _cells_command("sample", _record("sample"), path, mark)
     study = STUDIES.get(mark.owner)
     if study is None or mark.kind == "run":  # inside what another command made
         return None
     if mark.holds_cells:
-        return _drawn(study.name, study, path, mark)
+        return _cells_command(study.name, study, path, mark)
     name = [study.name] if study.kind != "study" else ["study", study.name]
     name = ["models", "certify"] if study.name == "certify" else name
     smoke = ["--smoke"] if mark.asked.get("smoke") else []
@@ -83,7 +83,7 @@ def _flags(verb: Verb, asked: Mapping[str, Any], *, smoke: bool = False) -> list
     return flags
 
 
-def _drawn(name: str, verb: Verb, path: Path, mark: Mark) -> list[Any] | None:
+def _cells_command(name: str, verb: Verb, path: Path, mark: Mark) -> list[Any] | None:
     """Of a directory of cells: its samplers as axes, if they are all combinations of some."""
     samplers: Sequence[Mapping[str, Any]] = mark.asked["samplers"]
     axes = {axis: list(dict.fromkeys(sampler[axis] for sampler in samplers)) for axis in AXES}
@@ -91,7 +91,7 @@ def _drawn(name: str, verb: Verb, path: Path, mark: Mark) -> list[Any] | None:
     family = mark.asked.get("weights", {}).get("family", "")
     rest = {json.dumps(_besides(sampler, family), sort_keys=True) for sampler in samplers}
     whole = met == set(product(*axes.values())) and len(rest) == 1
-    answered = _answered(path) if isinstance(verb, Study) else {}
+    answered = _study_arguments(path) if isinstance(verb, Study) else {}
     if not whole and not answered:
         return None
     asked: dict[str, Any] = {k: mark.asked.get(k) for k in ("n", "seed", "batch_size")}
@@ -124,7 +124,7 @@ def _besides(sampler: Mapping[str, Any], family: str) -> dict[str, Any]:
     return fields
 
 
-def _answered(path: Path) -> dict[str, Any]:
+def _study_arguments(path: Path) -> dict[str, Any]:
     """What a study that came to an end says that it was asked."""
     if not (path / RESULT).is_file():
         return {}

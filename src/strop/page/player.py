@@ -50,10 +50,10 @@ def players(cell: Cell, run: Run, indices: Sequence[int]) -> list[dict[str, Any]
         if table["index"][-1].as_py() >= last:
             break
     words, kept, language = tokens_of(cell, run), cell.prompts(), _language(cell, run)
-    return [_played(row, cell, words, kept, language) for row in rows if any(row[CHANGED])]
+    return [_player(row, cell, words, kept, language) for row in rows if any(row[CHANGED])]
 
 
-def _played(
+def _player(
     row: dict[str, Any],
     cell: Cell,
     words: Tokens | None,
@@ -70,12 +70,12 @@ def _played(
         "tokens": [f" {token}" for token in ids] if words is None else words(ids),
         "changed": changed,
         "chance": row[CHANCE] and [_number(chance) for chance in row[CHANCE][:count]],
-        "earlier": _earlier(row[BEFORE], ids, settings.get("mask_id"), words),
+        "earlier": _earlier_tokens(row[BEFORE], ids, settings.get("mask_id"), words),
         "rounds": max(changed, default=0),
         "noise": "mask" if family is None else family.noise,
         "block": next((int(settings[name]) for name in BLOCKS if settings.get(name)), None),
-        "given": _given(kept, row["index"]),
-        "wrong": None if language is None else _wrong(language, row["text"], len(ids)),
+        "given": _prompt_pieces(kept, row["index"]),
+        "wrong": None if language is None else _mistakes(language, row["text"], len(ids)),
     }
 
 
@@ -83,7 +83,7 @@ def _number(chance: float) -> float | None:
     return None if math.isnan(chance) else float(f"{chance:.3g}")
 
 
-def _earlier(
+def _earlier_tokens(
     changes: list[dict[str, Any]] | None, ids: list[int], mask: int | None, words: Tokens | None
 ) -> list[list[Any]] | None:
     """What stood before: round, place, text (None: masked again) and chance."""
@@ -108,7 +108,7 @@ def _earlier(
     ]
 
 
-def _given(kept: KeptPrompts | None, index: int) -> list[list[Any]]:
+def _prompt_pieces(kept: KeptPrompts | None, index: int) -> list[list[Any]]:
     """What stood there from the start: before which token, and its text."""
     pieces = None if kept is None else kept.pieces_of(index)
     prompts: list[list[Any]] = []
@@ -121,7 +121,7 @@ def _given(kept: KeptPrompts | None, index: int) -> list[list[Any]]:
     return prompts
 
 
-def _wrong(language: Language, text: str | None, count: int) -> dict[int, str] | None:
+def _mistakes(language: Language, text: str | None, count: int) -> dict[int, str] | None:
     """By place from 0, what must be wrong on a known language, and what asks for something else."""
     from strop.errors import UserError
     from strop.language import explain

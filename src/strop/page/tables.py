@@ -103,7 +103,7 @@ def _series(
     judged = who is not None and who.kind != "human" and judgments.modes
     card_document = results.get("card") or card_of(who)
     card = card_words(card_document, who.title, judgments.profile) if who and judged else ""
-    compared = _renamed(differences(results), results["cells"], cells)
+    compared = _with_page_names(differences(results), results["cells"], cells)
     return JudgedSeries(judge, offline, Table(title, columns, rows), compared, card)
 
 
@@ -135,7 +135,7 @@ def beside_each_other(
         judges = [load_judgments(f"{source}@{judged.id}") for judged in series]
         for pair in (*combinations(judges, 2), *product(judges, rated)):
             with suppress(UserError):  # there is nothing that both judged
-                yield _renamed(two_judges(*pair), pair[0].cells, cells)
+                yield _with_page_names(two_judges(*pair), pair[0].cells, cells)
 
 
 def two_judges(first: Judgments, other: Judgments) -> Table:
@@ -176,7 +176,7 @@ def _row(name: str, scores: dict[str, Any], cells: Sequence[Shown]) -> dict[str,
     }
 
 
-def _renamed(table: Table, names: Iterable[str], cells: Sequence[Shown]) -> Table:
+def _with_page_names(table: Table, names: Iterable[str], cells: Sequence[Shown]) -> Table:
     """With the page's names of generators in all words, where it shows them."""
     called = {name: cell.plain_name for name in names if (cell := recognised(name, cells))}
     rows = [
@@ -383,10 +383,14 @@ def rows_of(cell: Shown, columns: Sequence[OutputColumn]) -> list[list[Any]]:
     numbers = np.array(list(cell.texts), np.int64)
     values = [column.values(cell, numbers).tolist() for column in columns]
     return [
-        [index, encodable(text), [_shortened(column_values[position]) for column_values in values]]
+        [
+            index,
+            encodable(text),
+            [_few_figures(column_values[position]) for column_values in values],
+        ]
         for position, (index, text) in enumerate(cell.texts.items())
     ]
 
 
-def _shortened(value: float) -> float | None:
+def _few_figures(value: float) -> float | None:
     return None if math.isnan(value) else float(f"{value:.{FIGURES}g}")

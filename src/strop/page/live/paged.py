@@ -106,11 +106,11 @@ class Paged:
         every = self.numbers
         find = Find(every, True)
         if wish.search:
-            find = find.within(self._kept("search", wish.search.lower(), self._search))
+            find = find.within(self._cached("search", wish.search.lower(), self._search))
         if wish.repeats:
-            find = find.within(self._kept("repeats", wish.repeats, self._repeating))
+            find = find.within(self._cached("repeats", wish.repeats, self._repeating))
         if unlike is not None:
-            find = find.within(self._different(unlike))
+            find = find.within(self._differing(unlike))
         kept = find.numbers
         if wish.column is not None:
             values = self._values(wish.column, every, kept)
@@ -175,7 +175,7 @@ class Paged:
         calls[there] = table["nfe"].to_numpy()[np.isin(table["index"].to_numpy(), every)]
         return calls
 
-    def _kept(self, kind: str, wanted: Any, search: Callable[[Any], Find]) -> Find:
+    def _cached(self, kind: str, wanted: Any, search: Callable[[Any], Find]) -> Find:
         """A search's find, made once while the outputs stay the same."""
         find = self._finds.get((kind, wanted))
         if find is None:
@@ -206,7 +206,7 @@ class Paged:
 
         return self._scan(lambda table: list(map(repeats, self._texts(table))))
 
-    def _different(self, other: Paged) -> Find:
+    def _differing(self, other: Paged) -> Find:
         """The outputs whose text is not that of the other cell's output of the same number."""
         (hashes, find), (other_hashes, other_find) = self._text_hashes(), other._text_hashes()
         numbers, at, other_at = np.intersect1d(
@@ -218,8 +218,8 @@ class Paged:
     def _text_hashes(self) -> tuple[NDArray[np.int64], Find]:
         """A 64-bit hash of every text: equal where texts are equal, and else as good as never."""
         _ = self.numbers  # which forgets the hashes where outputs have come since
-        hashes_and_find = self._hashes
-        if hashes_and_find is None:
+        known_hashes = self._hashes
+        if known_hashes is None:
             hashes: list[int] = []
 
             def hashed(table: Any) -> Any:
@@ -227,8 +227,8 @@ class Paged:
                 return np.ones(len(table), bool)
 
             find = self._scan(hashed)
-            hashes_and_find = self._hashes = np.array(hashes, np.int64), find
-        return hashes_and_find
+            known_hashes = self._hashes = np.array(hashes, np.int64), find
+        return known_hashes
 
     def _scan(self, wanted: Callable[[Any], Any]) -> Find:
         """Which outputs are wanted, by one truth value for each row of a table of texts."""

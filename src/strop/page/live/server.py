@@ -124,11 +124,11 @@ class Viewer:
     def index(self) -> str:
         """The page of all folders, of which one chooses."""
         self.look()
-        return _announced(self.about(range(len(self.folders))) | {"index": True})
+        return _announcement(self.about(range(len(self.folders))) | {"index": True})
 
     def waiting(self, numbers: tuple[int, ...]) -> str:
         """What stands in the place of a page that is not ready."""
-        return _announced(self.about(numbers) | {"waiting": True})
+        return _announcement(self.about(numbers) | {"waiting": True})
 
     def made(self, numbers: tuple[int, ...]) -> Made:
         """The page of a view; one that is out of date is shown a little longer if it was dear."""
@@ -172,7 +172,7 @@ class Viewer:
         measured: bool = True,
     ) -> Made:
         began = time.monotonic()
-        report = self._gathered(numbers, measured)
+        report = self._report(numbers, measured)
         html = render(report, live=self.about(numbers)).html
         version = hashlib.sha256(html.encode()).hexdigest()[:16]
         html = html.replace(UNKNOWN, version)
@@ -201,10 +201,7 @@ class Viewer:
         """The outputs of one of a view's cells; a KeyError where it has none of this id."""
         made = self.shown(numbers)
         if cell not in made.paged:
-            shown = next(
-                (shown_cell for shown_cell in made.report.cells if shown_cell.measured.id == cell),
-                None,
-            )
+            shown = next((each for each in made.report.cells if each.measured.id == cell), None)
             if shown is None:
                 raise KeyError(cell)
             where = Cell.open(shown.measured.path)
@@ -233,7 +230,7 @@ class Viewer:
         with self._looking:
             return tuple(self.folders[i].files for i in numbers)
 
-    def _measured(self, run: Run) -> Frame:
+    def _frame(self, run: Run) -> Frame:
         """The numbers of a run: computed once for what lies in it, of which ratings are no part."""
         beside = f"{RATINGS.parts[0]}/"
         files = walk(run.path, self._allowed).items()
@@ -245,12 +242,12 @@ class Viewer:
             looks_and_frame = self._frames[run.path] = looks, read_run(run)
         return looks_and_frame[1]
 
-    def _gathered(self, numbers: tuple[int, ...], measured: bool) -> Report:
+    def _report(self, numbers: tuple[int, ...], measured: bool) -> Report:
         """What the folders hold; of those that hold nothing yet, nothing."""
         sound = [
             folder for folder in self.folders if folder.number in numbers and folder.error is None
         ]
-        read = self._measured if measured else unmeasured
+        read = self._frame if measured else unmeasured
 
         def report(folders: Sequence[WatchedFolder]) -> Report | None:
             paths = [folder.path for folder in folders]
@@ -266,7 +263,7 @@ class Viewer:
         )
 
 
-def _announced(live: Mapping[str, Any]) -> str:
+def _announcement(live: Mapping[str, Any]) -> str:
     """A page of nothing but what is under way."""
     environment = Environment(loader=PackageLoader("strop.page"), autoescape=True)
     return environment.get_template("index.html").render(
@@ -307,9 +304,9 @@ class Server:
             Route("/events", self._events),
             Route("/{view}/", self._page),
             Route("/{view}/events", self._events),
-            Route("/{view}/outputs", self._answered(self._outputs)),
-            Route("/{view}/output", self._answered(self._output)),
-            Route("/{view}/ratings", self._answered(self._ratings)),
+            Route("/{view}/outputs", self._json_route(self._outputs)),
+            Route("/{view}/output", self._json_route(self._output)),
+            Route("/{view}/ratings", self._json_route(self._ratings)),
             Route("/{view}/ratings", self._rate, methods=["POST"]),
             Route("/{name}", self._file),
             Route("/{view}/{name}", self._file),
@@ -373,7 +370,7 @@ class Server:
 
     # ------------------------------------------------------------------------ data
 
-    def _answered(self, answer: Callable[[tuple[int, ...], Mapping[str, str]], Any]) -> Any:
+    def _json_route(self, answer: Callable[[tuple[int, ...], Mapping[str, str]], Any]) -> Any:
         """A route for what is asked by name, in a thread of its own."""
 
         async def answered(request: Request) -> Response:
@@ -406,9 +403,9 @@ class Server:
             body += part
             if len(body) > LONGEST_POST:
                 return JSONResponse({"error": "That is too long for a rating."}, 413)
-        return await _json_response(partial(self._rated, numbers, body))
+        return await _json_response(partial(self._keep_rating, numbers, body))
 
-    def _rated(self, view: tuple[int, ...], body: bytes) -> Any:
+    def _keep_rating(self, view: tuple[int, ...], body: bytes) -> Any:
         rating = json.loads(body)
         cell, index, value = rating["cell"], rating["index"], rating["value"]
         if not isinstance(cell, str) or type(index) is not int:

@@ -99,7 +99,7 @@ class WatchedFolder:
         self.error: UserError | None = None
         """Why nothing of it may be shown."""
         self._held = False
-        self._kept: dict[tuple[str, ...], tuple[Any, Any]] = {}
+        self._last_read: dict[tuple[str, ...], tuple[Any, Any]] = {}
         self._counts: deque[tuple[float, float]] = deque()
 
     @property
@@ -167,7 +167,7 @@ class WatchedFolder:
             marks = self.marks()
             mark = marks.get("")
             message["kind"] = self.kind
-            counted = self._counted(marks)
+            counted = self._progress(marks)
             message |= counted
             message["state"] = self._state(mark, counted)
             message["failures"] = self._failures()
@@ -185,7 +185,9 @@ class WatchedFolder:
         marks = {}
         for name in sorted(names):
             inner = name.removesuffix(MARK)
-            mark = self._known(("mark", name), [name], lambda i=inner: read_mark(self.path / i))
+            mark = self._read_if_changed(
+                ("mark", name), [name], lambda i=inner: read_mark(self.path / i)
+            )
             if mark is not None:
                 marks[inner] = mark
         return marks
@@ -198,7 +200,9 @@ class WatchedFolder:
                 inner = name.removesuffix("judge.json")
                 files = [name, inner + CALLS]
                 series.append(
-                    self._known(("series", name), files, lambda i=inner: _series(self.path, i))
+                    self._read_if_changed(
+                        ("series", name), files, lambda i=inner: _series(self.path, i)
+                    )
                 )
         return series
 
@@ -210,7 +214,7 @@ class WatchedFolder:
                 folder = f"{inner}{CELLS}/{id_}/"
                 scores = [name for name in self.files if name.startswith(folder + SCORES)]
                 if scores and mark.owner == "task run":
-                    grades = self._known(
+                    grades = self._read_if_changed(
                         ("grades", folder), scores, lambda f=folder: _grades(self.path / f)
                     )
                     if grades is not None:
@@ -218,12 +222,14 @@ class WatchedFolder:
                         graded_cells.append({**grades, "asked": asked, "label": inner.strip("/")})
         return graded_cells
 
-    def _known(self, what: tuple[str, ...], names: Sequence[str], read: Callable[[], Any]) -> Any:
+    def _read_if_changed(
+        self, what: tuple[str, ...], names: Sequence[str], read: Callable[[], Any]
+    ) -> Any:
         """What was read of some files, while they look the same."""
         looks = [self.files.get(name) for name in names]
-        kept = self._kept.get(what)
+        kept = self._last_read.get(what)
         if kept is None or kept[0] != looks:
-            kept = self._kept[what] = (looks, read())
+            kept = self._last_read[what] = (looks, read())
         return kept[1]
 
     def _cells(self, marks: Mapping[str, Mark]) -> list[dict[str, Any]]:
@@ -237,10 +243,10 @@ class WatchedFolder:
             for id_, asked in mark.wanted().items():
                 folder = f"{inner}{CELLS}/{id_}"
                 files = sorted(by_cell.get(folder, ()))
-                cell = self._known(
+                cell = self._read_if_changed(
                     ("cell", folder), [f"{folder}/spec.json"], lambda f=folder: _cell(self.path / f)
                 )
-                done = self._known(
+                done = self._read_if_changed(
                     ("count", folder, *files), files, lambda c=cell, f=files: self._rows(c, f)
                 )
                 cell_label = "not begun" if cell is None else label(cell.spec.generator.sampler)
@@ -263,10 +269,10 @@ class WatchedFolder:
         except (FileNotFoundError, pa.ArrowException):
             return len(cell.indices())  # merged meanwhile, or damaged: that is told in words
 
-    def _counted(self, marks: Mapping[str, Mark]) -> dict[str, Any]:
+    def _progress(self, marks: Mapping[str, Mark]) -> dict[str, Any]:
         mark = marks.get("")
         if mark is not None and mark.kind == "training":
-            last = self._known(("steps",), [METRICS], lambda: _last_step(self.path))
+            last = self._read_if_changed(("steps",), [METRICS], lambda: _last_step(self.path))
             return {"done": last, "asked": mark.asked.get("steps"), "unit": "steps"}
         if mark is not None and mark.kind == "groupeval":
             series = self.judged()
@@ -307,15 +313,17 @@ class WatchedFolder:
         ]
         for name in self.files:
             if name.endswith(f"/{CALLS}") and name.startswith(CELLS):
-                counted = self._known(
-                    ("calls", name), [name], lambda n=name: _refused(self.path / n)
+                counted = self._read_if_changed(
+                    ("calls", name), [name], lambda n=name: _refusals(self.path / n)
                 )
                 failures += [
                     {"where": name.split("/")[1], "why": why, "count": count}
                     for why, count in counted.items()
                 ]
         if RESULT in self.files:
-            missing = self._known(("result",), [RESULT], lambda: _missing(self.path / RESULT))
+            missing = self._read_if_changed(
+                ("result",), [RESULT], lambda: _missing_text(self.path / RESULT)
+            )
             failures += [{"where": RESULT, "why": missing, "count": 1}] if missing else []
         return failures
 
@@ -390,7 +398,7 @@ def _grades(folder: Path) -> dict[str, Any] | None:
     }
 
 
-def _refused(path: Path) -> dict[str, int]:
+def _refusals(path: Path) -> dict[str, int]:
     """Requests of a served model that brought no text, by reason, and were not made up for."""
     last = {
         str(entry.get("sheet")): str(entry.get("outcome"))
@@ -400,7 +408,7 @@ def _refused(path: Path) -> dict[str, int]:
     return dict(Counter(why for why in last.values() if why != REPLY))
 
 
-def _missing(path: Path) -> str | None:
+def _missing_text(path: Path) -> str | None:
     try:
         document = json.loads(path.read_bytes())
     except (OSError, ValueError):
