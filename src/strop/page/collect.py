@@ -63,7 +63,7 @@ COUNTS = ("session", "seconds", "outputs", "first", "last", "indices")
 
 
 @dataclass
-class _Found:
+class _Sources:
     """The user's paths by kind."""
 
     runs: list[Run] = field(default_factory=list)
@@ -89,52 +89,52 @@ def gather(
     read (None: as many as suit a page in one file). `measured` gives the numbers of a run's cells.
     With `unmeasured` nothing is computed of outputs, and none but the first of a cell are read.
     """
-    found = _sort(sources)
-    groups = _groups(found.runs, MOST_OUTPUTS if outputs is None else outputs, measured)
+    by_kind = _sort(sources)
+    groups = _groups(by_kind.runs, MOST_OUTPUTS if outputs is None else outputs, measured)
     cells = [(cell, run) for group, run in groups for cell in group.cells]
-    parts = tuple(_study(path, document) for path, document in found.studies)
-    parts += tuple(filter(None, map(_search, found.runs)))
-    parts += tuple(training_part(*one) for one in found.trained)
+    parts = tuple(_study(path, document) for path, document in by_kind.studies)
+    parts += tuple(filter(None, map(_search, by_kind.runs)))
+    parts += tuple(training_part(*entry) for entry in by_kind.trained)
     parts = tuple(sorted(parts, key=lambda part: part.record is TASK_RUN))  # task runs come last
     names = list(dict.fromkeys(group.name for group, _ in groups))
-    if parts and parts[0].record and not any(map(_audit, found.runs)):
+    if parts and parts[0].record and not any(map(_audit, by_kind.runs)):
         names = [parts[0].title]
     names += [] if names else [part.name for part in parts]
     metrics = {score.metric: None for cell, _ in cells for score in cell.measured.scores}
-    told = [one for one in metrics if one.evaluator is not None or one.settings]
-    asked = [run.asked for run in found.runs] + [dict(part.result.asked) for part in parts]
-    places = [one.path for one in (*found.runs, *parts)]
+    described = [spec for spec in metrics if spec.evaluator is not None or spec.settings]
+    asked = [run.asked for run in by_kind.runs] + [dict(part.result.asked) for part in parts]
+    places = [source.path for source in (*by_kind.runs, *parts)]
     cells_shown = [cell for cell, _ in cells]
     return Report(
         title=title or " and ".join(names[:3]) or "GroupEval",
-        head=_head(found),
+        head=_head(by_kind),
         command=_made_by(Path(sources[0])),
         groups=tuple(group for group, _ in groups),
-        audits=tuple(filter(None, map(_audit, found.runs))),
+        audits=tuple(filter(None, map(_audit, by_kind.runs))),
         studies=parts,
-        series=tuple(judged_series(found.judged, cells_shown)),
-        judgments=tuple(_judgments(found, cells_shown, evidence or GROUPS)),
-        agreement=tuple(beside_each_other(found.judged, found.rated, cells_shown)),
+        series=tuple(judged_series(by_kind.judged, cells_shown)),
+        judgments=tuple(_judgments(by_kind, cells_shown, evidence or GROUPS)),
+        agreement=tuple(beside_each_other(by_kind.judged, by_kind.rated, cells_shown)),
         answers=tuple(
-            filter(None, (task_answers(one, evidence or ANSWERS) for one in found.tasks))
+            filter(None, (task_answers(folder, evidence or ANSWERS) for folder in by_kind.tasks))
         ),
-        provenance=(*map(_origin_of_metric, told), *map(_origin_of_run, found.runs)),
-        commands=_commands(found.runs),
-        private=_private([*asked, list(sources), places, found.judged]),
+        provenance=(*map(_origin_of_metric, described), *map(_origin_of_run, by_kind.runs)),
+        commands=_commands(by_kind.runs),
+        private=_private([*asked, list(sources), places, by_kind.judged]),
     )
 
 
-def _judgments(found: _Found, cells: Sequence[Shown], most: int) -> Iterable[dict[str, Any]]:
+def _judgments(by_kind: _Sources, cells: Sequence[Shown], most: int) -> Iterable[dict[str, Any]]:
     def name(called: str) -> str:
         cell = recognised(called, cells)
         return called if cell is None else cell.name
 
-    told = (judged_groups(source, name, found.rated, most) for source in found.judged)
-    return (one for one in told if one is not None)
+    documents = (judged_groups(source, name, by_kind.rated, most) for source in by_kind.judged)
+    return (document for document in documents if document is not None)
 
 
-def _sort(sources: Sequence[str | Path]) -> _Found:
-    found, seen = _Found(), set[Path]()
+def _sort(sources: Sequence[str | Path]) -> _Sources:
+    by_kind, seen = _Sources(), set[Path]()
     for path in map(Path, sources):
         if path.resolve() in seen:
             continue
@@ -143,16 +143,16 @@ def _sort(sources: Sequence[str | Path]) -> _Found:
         if mark is not None and mark.kind == "training":
             if not (path / METRICS).is_file():
                 raise _nothing(path, mark)
-            found.trained.append((path, mark))
+            by_kind.trained.append((path, mark))
             continue
-        taken = [_take(path, mark, found)]
+        taken = [_take(path, mark, by_kind)]
         if mark is not None and mark.kind != "groupeval":
-            for inner in (one for one in _inside(path, mark) if one.resolve() not in seen):
+            for inner in (folder for folder in _inside(path, mark) if folder.resolve() not in seen):
                 seen.add(inner.resolve())
-                taken.append(_take(inner, read_mark(inner), found))
+                taken.append(_take(inner, read_mark(inner), by_kind))
         if not any(taken):
             raise _nothing(path, mark)
-    return found
+    return by_kind
 
 
 def _inside(path: Path, mark: Mark) -> list[Path]:
@@ -161,26 +161,26 @@ def _inside(path: Path, mark: Mark) -> list[Path]:
         path,
         *([path / ROOM] if (path / ROOM).is_dir() and not read_mark(path / ROOM) else []),
     ]
-    inner = sorted(one for room in rooms for one in room.iterdir() if one.is_dir())
-    return [one for one in inner if not (mark.holds_cells and Run(one).mark is not None)]
+    inner = sorted(folder for room in rooms for folder in room.iterdir() if folder.is_dir())
+    return [folder for folder in inner if not (mark.holds_cells and Run(folder).mark is not None)]
 
 
-def _take(path: Path, mark: Mark | None, found: _Found) -> bool:
+def _take(path: Path, mark: Mark | None, by_kind: _Sources) -> bool:
     if mark is None and path.is_file() and path.suffix == ".jsonl":
-        found.judged.append(str(path))
+        by_kind.judged.append(str(path))
     elif mark is None or mark.kind == "training":  # one inside something else is its own affair
         return False
     elif mark.holds_cells:
-        found.runs.append(Run.open(path))
+        by_kind.runs.append(Run.open(path))
         rated = path / RATINGS
         if rated.is_file():
-            found.judged.append(str(rated))
-            found.rated.append(load_judgments(str(rated)))
+            by_kind.judged.append(str(rated))
+            by_kind.rated.append(load_judgments(str(rated)))
     elif mark.kind == "groupeval":
-        found.judged.append(str(path))
+        by_kind.judged.append(str(path))
     elif (document := study_result(path)) is not None:
-        found.studies.append((path, document))
-        found.tasks += [path] if mark.kind == "task" else []
+        by_kind.studies.append((path, document))
+        by_kind.tasks += [path] if mark.kind == "task" else []
     else:
         return False
     return True
@@ -217,19 +217,19 @@ def _groups(
         for measured, cell in zip(numbers(run), run.cells(), strict=True):
             generator = measured.spec.generator
             key = (generator.checkpoint.sha256, generator.length, measured.spec.seed)
-            mine = members.setdefault(key, {})
-            known = mine.get(measured.id)
+            by_id = members.setdefault(key, {})
+            longest = by_id.get(measured.id)
             # A cell that two runs hold is one cell: the longer one.
-            if measured.outputs and (known is None or known[0].outputs < measured.outputs):
-                mine[measured.id] = (measured, cell, run)
-    found = {key: list(mine.values()) for key, mine in members.items() if mine}
-    if runs and not found:
+            if measured.outputs and (longest is None or longest[0].outputs < measured.outputs):
+                by_id[measured.id] = (measured, cell, run)
+    filled = {key: list(by_id.values()) for key, by_id in members.items() if by_id}
+    if runs and not filled:
         raise UserError(
             "The run holds no outputs yet.",
             where=", ".join(str(run.path) for run in runs),
             fix="run the command that made it again; it draws what is missing",
         )
-    return [_group(key, mine, outputs) for key, mine in found.items()]
+    return [_group(key, cells, outputs) for key, cells in filled.items()]
 
 
 def unmeasured(run: Run) -> Iterable[Measured]:
@@ -251,8 +251,8 @@ def _group(
         label = str(measured.point)
         seen[measured.steps, label] += 1
         number = seen[measured.steps, label]
-        told = label if number == 1 else f"{label} #{number}"
-        shown.append(_shown(measured, cell, where, told, outputs))
+        unique_label = label if number == 1 else f"{label} #{number}"
+        shown.append(_shown_cell(measured, cell, where, unique_label, outputs))
     notes = tuple(_notes(shown, run, seen))
     return CellGroup(name, length, seed, tuple(shown), notes, _held_out(*members[0])), run
 
@@ -263,7 +263,7 @@ def _held_out(measured: Measured, cell: Cell, run: Run) -> str:
     return "" if words is None else "".join(words(measured.guard.texts[0]))
 
 
-def _shown(measured: Measured, cell: Cell, run: Run, label: str, outputs: int) -> Shown:
+def _shown_cell(measured: Measured, cell: Cell, run: Run, label: str, outputs: int) -> Shown:
     columns = [name for name in cell.columns() if name not in (CHANGED, CHANCE, BEFORE)]
     table = next(cell.rows(columns, rows=max(1, outputs))).slice(0, outputs)
     index, texts = table["index"].to_pylist(), table["text"].to_pylist()
@@ -285,8 +285,8 @@ def _notes(cells: Sequence[Shown], run: Run, seen: Mapping[Any, int]) -> Iterabl
         if len(score.index) < cell.measured.outputs
     ]
     if short:
-        told = f"Some outputs have no perplexity yet ({listed(short)})"
-        yield f"{told}: strop score {shlex.quote(str(run.path))} continues."
+        problem = f"Some outputs have no perplexity yet ({listed(short)})"
+        yield f"{problem}: strop score {shlex.quote(str(run.path))} continues."
     if any(number > 1 for number in seen.values()):
         yield (
             "Cells with a number (#2) have the same sampler and differ otherwise: in reveal grid, "
@@ -351,20 +351,20 @@ def training_part(path: Path, mark: Mark) -> StudyPart:
     asked = mark.asked.get("steps")
     of = "" if asked is None else f" of {asked:,}"
     # A bound, where the objective is one: `held_out_losses` says of which form it is.
-    said = [f"{steps:,}{of} steps are done."] if not (path / RESULT).is_file() else []
+    sentences = [f"{steps:,}{of} steps are done."] if not (path / RESULT).is_file() else []
     if metrics and not held:
-        said = [f"The training loss is {metrics[-1]['loss']:.4f} nats per token.", *said]
+        sentences = [f"The training loss is {metrics[-1]['loss']:.4f} nats per token.", *sentences]
     if held:
         most = "" if held[-1].get("form") == "causal" else "at most "
-        said = [
+        sentences = [
             f"After {held[-1]['step']:,} steps held-out text has {most}"
             f"{held[-1]['nats_per_token']:.4f} nats per token.",
-            *said,
+            *sentences,
         ]
     result = Result(
         asked=dict(mark.asked),
         table=Table("Held-out loss", LOSS_COLUMNS, held),
-        facts={"answer": said, "metrics": metrics},
+        facts={"answer": sentences, "metrics": metrics},
     )
     name = str(mark.asked.get("name") or "training")
     return StudyPart(f"training {name}", path, result, Look(f"Training of {name}", _curve))
@@ -399,22 +399,24 @@ def _made_by(path: Path) -> str:
     return "" if mark is None else command_of(path, mark) or ""
 
 
-def _head(found: _Found) -> tuple[tuple[str, str], ...]:
+def _head(by_kind: _Sources) -> tuple[tuple[str, str], ...]:
     """The first things that one asks of a page: when, and with which code."""
-    sessions = [one for run in found.runs for cell in run.cells() for one in cell.sessions()]
-    times = sorted(str(one["started"]) for one in sessions if "started" in one)
+    sessions = [
+        session for run in by_kind.runs for cell in run.cells() for session in cell.sessions()
+    ]
+    times = sorted(str(session["started"]) for session in sessions if "started" in session)
     if not times:  # then as the files say
-        files = [path / RESULT for path, _ in found.studies]
-        files += [path / METRICS for path, _ in found.trained]
-        for source in map(Path, found.judged):
+        files = [path / RESULT for path, _ in by_kind.studies]
+        files += [path / METRICS for path, _ in by_kind.trained]
+        for source in map(Path, by_kind.judged):
             files += [source] if source.is_file() else source.glob(f"{SERIES}/*/{CALLS}")
         times = sorted(
-            datetime.fromtimestamp(one.stat().st_mtime, UTC).isoformat() for one in files
+            datetime.fromtimestamp(file.stat().st_mtime, UTC).isoformat() for file in files
         )
     days = list(dict.fromkeys(time[:10] for time in (times[:1] + times[-1:])))
-    codes = list(dict.fromkeys(str(one["code"]) for one in sessions if "code" in one))
-    said = {"measured": " to ".join(days), "strop": ", ".join(codes[-2:]) or __version__}
-    return tuple((name, fact) for name, fact in said.items() if fact)
+    codes = list(dict.fromkeys(str(session["code"]) for session in sessions if "code" in session))
+    facts = {"measured": " to ".join(days), "strop": ", ".join(codes[-2:]) or __version__}
+    return tuple((name, fact) for name, fact in facts.items() if fact)
 
 
 def _sessions(sessions: Iterable[Mapping[str, Any]]) -> list[tuple[str, str]]:
@@ -427,22 +429,22 @@ def _sessions(sessions: Iterable[Mapping[str, Any]]) -> list[tuple[str, str]]:
                 times.append(str(value))
             elif key not in COUNTS:
                 values.setdefault(key.replace("_", " "), {})[_words(value)] = None
-    facts = [(key, "; ".join(told)) for key, told in values.items()]
+    facts = [(key, "; ".join(texts)) for key, texts in values.items()]
     return facts + ([("drawn", f"{min(times)} to {max(times)}")] if times else [])
 
 
 def _origin_of_metric(metric: MetricSpec) -> Provenance:
     """Who measured, with which weights and settings."""
-    said = dict(metric.evaluator or ()) | {"span policy": metric.span} | metric.settings
-    said |= {"version of the metric": metric.version}
-    facts = [(k.replace("_", " "), _words(v)) for k, v in said.items() if v not in (None, ())]
+    fields = dict(metric.evaluator or ()) | {"span policy": metric.span} | metric.settings
+    fields |= {"version of the metric": metric.version}
+    facts = [(k.replace("_", " "), _words(v)) for k, v in fields.items() if v not in (None, ())]
     who = metric.evaluator.name if metric.evaluator is not None else "no network"
     return Provenance(f"{metric.name}, {who}", (("metric id", metric.id), *facts))
 
 
 def _words(value: Any) -> str:
     if isinstance(value, Mapping):
-        return ", ".join(f"{key} {_words(one)}" for key, one in value.items())
+        return ", ".join(f"{key} {_words(item)}" for key, item in value.items())
     if isinstance(value, (list, tuple)):
         return ", ".join(map(_words, value))
     return place(str(value))
@@ -465,13 +467,13 @@ def _commands(runs: Sequence[Run]) -> dict[str, str]:
 
 def _private(values: Iterable[Any]) -> dict[str, str]:
     """Every absolute path among some values, however deep, and its public name."""
-    found: dict[str, str] = {}
+    names: dict[str, str] = {}
     for value in values:
         if isinstance(value, Mapping):
-            found |= _private(value.values())
+            names |= _private(value.values())
         elif isinstance(value, (list, tuple)):
-            found |= _private(value)
+            names |= _private(value)
         # The root and one name say nothing of a machine.
         elif isinstance(value, (str, PurePath)) and len(PurePath(value).parts) > 2:
-            found[str(value)] = place(str(value))
-    return {path: name for path, name in found.items() if path != name}
+            names[str(value)] = place(str(value))
+    return {path: name for path, name in names.items() if path != name}

@@ -60,8 +60,8 @@ def short(name: str) -> str:
 
 def place(path: str) -> str:
     """A path as a page that is passed on may show it: of an absolute one the last two parts."""
-    one = PurePath(path)
-    return str(PurePath(*one.parts[1:][-2:])) if one.is_absolute() and one.parts[1:] else path
+    pure = PurePath(path)
+    return str(PurePath(*pure.parts[1:][-2:])) if pure.is_absolute() and pure.parts[1:] else path
 
 
 def replaced(text: str, private: Mapping[str, str]) -> str:
@@ -140,24 +140,24 @@ class CellGroup:
     @cached_property
     def labels(self) -> list[str]:
         """The columns of its table, in their order."""
-        found = sorted(self.cells, key=lambda one: (one.measured.point.order, one.label))
-        return list(dict.fromkeys(one.label for one in found))
+        cells = sorted(self.cells, key=lambda cell: (cell.measured.point.order, cell.label))
+        return list(dict.fromkeys(cell.label for cell in cells))
 
     @cached_property
     def steps(self) -> list[int]:
         """The budgets, ascending."""
-        return sorted({one.measured.steps for one in self.cells})
+        return sorted({cell.measured.steps for cell in self.cells})
 
     @cached_property
     def ordered(self) -> list[Shown]:
         """By budget, then in the order of the columns."""
         rank = {label: i for i, label in enumerate(self.labels)}
-        return sorted(self.cells, key=lambda one: (one.measured.steps, rank[one.label]))
+        return sorted(self.cells, key=lambda cell: (cell.measured.steps, rank[cell.label]))
 
     @property
     def guards(self) -> list[Guard]:
         """Mostly one; runs that were audited with other held-out texts have others."""
-        return list(dict.fromkeys(one.measured.guard for one in self.cells))
+        return list(dict.fromkeys(cell.measured.guard for cell in self.cells))
 
 
 @dataclass(frozen=True)
@@ -186,7 +186,9 @@ class StudyPart:
             return self.name
         called = self.result.facts.get("called")
         names = dict(zip("AB", called, strict=False)) if isinstance(called, (list, tuple)) else {}
-        return re.sub(r"\b[AB]\b", lambda one: str(names.get(one[0], one[0])), self.record.title)
+        return re.sub(
+            r"\b[AB]\b", lambda match: str(names.get(match[0], match[0])), self.record.title
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -260,25 +262,25 @@ class Report:
         Perplexities go by evaluator and span, and by the beginning of their id where even those
         are the same; a metric without a network needs no name.
         """
-        found = {score.metric: "" for cell in self.cells for score in cell.measured.scores}
-        for one in found:
-            if one.evaluator is not None:
-                found[one] = ", ".join(filter(None, [one.evaluator.name, one.span]))
-        told = list(found.values())
+        names = {score.metric: "" for cell in self.cells for score in cell.measured.scores}
+        for spec in names:
+            if spec.evaluator is not None:
+                names[spec] = ", ".join(filter(None, [spec.evaluator.name, spec.span]))
+        all_names = list(names.values())
         return {
-            one: f"{name}, {one.id[:6]}" if name and told.count(name) > 1 else name
-            for one, name in found.items()
+            spec: f"{name}, {spec.id[:6]}" if name and all_names.count(name) > 1 else name
+            for spec, name in names.items()
         }
 
     @cached_property
     def perplexities(self) -> dict[MetricSpec, str]:
         """Those of `metrics` that the table of corners shows; figures show the first."""
-        return {one: name for one, name in self.metrics.items() if one.name == PERPLEXITY.name}
+        return {spec: name for spec, name in self.metrics.items() if spec.name == PERPLEXITY.name}
 
 
 def value_of(cell: Measured, wanted: MetricSpec | None) -> Interval | None:
     """A cell's perplexity under one metric, or with None its entropy; None where it has none."""
     if wanted is None:
         return cell.entropy
-    found = next((score for score in cell.perplexities if score.metric == wanted), None)
-    return None if found is None else found.interval("pooled")
+    score = next((score for score in cell.perplexities if score.metric == wanted), None)
+    return None if score is None else score.interval("pooled")

@@ -161,7 +161,7 @@ def _run(ask: Ask) -> Result:
 
 def _view(ask: Ask, out: Path) -> None:
     """What the demo left, live in a browser."""
-    folders = [str(out / one) for one in ("audit", "groupeval", "language")]
+    folders = [str(out / name) for name in ("audit", "groupeval", "language")]
     _call("strop.page.live.command:VERB", ask, folders=folders)
 
 
@@ -181,13 +181,13 @@ def _known_language(ask: Ask, out: Path, n: int) -> list[Part]:
         outputs = cell.table()
         first = outputs.slice(0, 1).to_pylist()[0]
         explained = explain(first["text"], language=language)
-        found = score(outputs["text"].to_pylist(), language=language, entropy=entropy)
+        scores = score(outputs["text"].to_pylist(), language=language, entropy=entropy)
         temperature = cell.spec.generator.sampler.temperature
         title = f"{ROUNDS} steps, temperature {temperature:g} (n = {n})"
-        modes = f"{found.effective_modes:.0f} of {found.true_modes:.0f} modes"
-        note = f"{found.violations:.2f} mistakes a text, {modes}"
+        modes = f"{scores.effective_modes:.0f} of {scores.true_modes:.0f} modes"
+        note = f"{scores.violations:.2f} mistakes a text, {modes}"
         words = [language.vocabulary[token] for token in first["ids"]]
-        wrong = frozenset(one.position - 1 for one in explained.wrong)
+        wrong = frozenset(mistake.position - 1 for mistake in explained.wrong)
         texts.append(UnmaskedText(title, note, words, first["changed"], wrong))
         parts += [f"{title}; {note}", f"  {explained.text}"]
     write(out / PICTURE, unmasking(texts).encode())

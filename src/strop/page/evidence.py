@@ -44,15 +44,16 @@ def judged_groups(
         return None
     plan = series[0].plan
     judges: list[_Judge | _Person] = [
-        _Judge(one, load_judgments(f"{source}@{one.id}")) for one in series
+        _Judge(judge_series, load_judgments(f"{source}@{judge_series.id}"))
+        for judge_series in series
     ]
-    people = (_Person(one) for one in rated)
-    judges += [one for one in people if any(map(one.verdict, plan.groups))]
+    people = (_Person(judgments) for judgments in rated)
+    judges += [person for person in people if any(map(person.verdict, plan.groups))]
     rows = [_group(group, series[0], judges, name) for group in plan.groups]
     rows = [row for row in rows if any(row["said"])]
     rows.sort(key=lambda row: -max(row["apart"].values(), default=0.0))
     return {
-        "judges": [one.name for one in judges],
+        "judges": [judge.name for judge in judges],
         "dimensions": list(series[0].profile.dimensions),
         "groups": rows[:most],
         "total": len(rows),
@@ -75,18 +76,18 @@ class _Judge:
     def verdict(self, group: Group) -> GroupVerdict | None:
         return self.verdicts.get((group.cell, group.partition, group.group))
 
-    def said(self, group: Group) -> dict[str, Any] | None:
+    def answer_on(self, group: Group) -> dict[str, Any] | None:
         """Of one group, in the order in which it was read; None where it was not asked."""
         key = group.cell, group.partition, group.group
         reply = encodable(self.replies.get(group.sheet, ""))[:LONGEST]
         if key in self.verdicts:
-            found = self.verdicts[key]
-            mine = {one.index: one for one in found.outputs}
+            verdict = self.verdicts[key]
+            grade_of = {grade.index: grade for grade in verdict.outputs}
             grades = [
-                [one.valid, list(one.scores), one.mode, one.hybrid]
-                for one in (mine[i] for i in group.indices)
+                [grade.valid, list(grade.scores), grade.mode, grade.hybrid]
+                for grade in (grade_of[i] for i in group.indices)
             ]
-            return {"grades": grades, "confidence": found.confidence, "reply": reply}
+            return {"grades": grades, "confidence": verdict.confidence, "reply": reply}
         if key in self.failures:
             failed = self.failures[key]
             return {"failed": failed.reason, "detail": failed.detail, "reply": reply}
@@ -99,9 +100,9 @@ class _Person:
     def __init__(self, judgments: Judgments) -> None:
         self.name = rater(judgments.source)
         self._grades = {
-            (verdict.cell, one.index): one
+            (verdict.cell, grade.index): grade
             for verdict in judgments.verdicts
-            for one in verdict.outputs
+            for grade in verdict.outputs
         }
 
     def _of(self, group: Group) -> list[Grade | None]:
@@ -109,16 +110,16 @@ class _Person:
 
     def verdict(self, group: Group) -> GroupVerdict | None:
         """As if the rated ones of its outputs had been the group."""
-        found = tuple(one for one in self._of(group) if one is not None)
-        place = group.cell, group.partition, group.group
-        return GroupVerdict(*place, found, "high") if found else None
+        grades = tuple(grade for grade in self._of(group) if grade is not None)
+        group_key = group.cell, group.partition, group.group
+        return GroupVerdict(*group_key, grades, "high") if grades else None
 
-    def said(self, group: Group) -> dict[str, Any] | None:
+    def answer_on(self, group: Group) -> dict[str, Any] | None:
         """Without a grade where an output was not rated; None where none of them was."""
         if self.verdict(group) is None:
             return None
-        mine = self._of(group)
-        grades = [one and [one.valid, list(one.scores), None, False] for one in mine]
+        by_output = self._of(group)
+        grades = [grade and [grade.valid, list(grade.scores), None, False] for grade in by_output]
         return {"grades": grades, "reply": ""}
 
 
@@ -126,14 +127,20 @@ def _group(
     group: Group, series: Series, judges: Sequence[_Judge | _Person], name: Callable[[str], str]
 ) -> dict[str, Any]:
     texts = series.texts(group.cell)
-    found = {i: told for i, one in enumerate(judges) if (told := one.verdict(group)) is not None}
+    verdicts = {
+        i: verdict
+        for i, judge in enumerate(judges)
+        if (verdict := judge.verdict(group)) is not None
+    }
     return {
         "cell": name(group.cell),
         "partition": group.partition,
         "group": group.group,
         "texts": [[i, encodable(texts[i])[:LONGEST]] for i in group.indices],
-        "said": [one.said(group) for one in judges],
-        "apart": {f"{i} {j}": apart(found[i], found[j]) for i, j in combinations(found, 2)},
+        "said": [judge.answer_on(group) for judge in judges],
+        "apart": {
+            f"{i} {j}": apart(verdicts[i], verdicts[j]) for i, j in combinations(verdicts, 2)
+        },
     }
 
 
@@ -142,13 +149,13 @@ def apart(a: GroupVerdict, b: GroupVerdict) -> float:
 
     A verdict that has a grade without a mode is compared by its grades alone.
     """
-    left, right = ({one.index: one for one in verdict.outputs} for verdict in (a, b))
+    left, right = ({grade.index: grade for grade in verdict.outputs} for verdict in (a, b))
     both = sorted(left.keys() & right.keys())
     if not both:
         return 0.0
     sums = [abs(sum(left[i].scores) - sum(right[i].scores)) for i in both]
     modes = all(
-        one.mode is not None for side in (left, right) for one in side.values() if one.valid
+        grade.mode is not None for side in (left, right) for grade in side.values() if grade.valid
     )
     pairs = [
         (left[i].mode == left[j].mode) != (right[i].mode == right[j].mode)
@@ -163,41 +170,41 @@ def task_answers(path: Path, most: int = ANSWERS) -> dict[str, Any] | None:
     from strop.tasks import results
 
     try:
-        found = results(path)
+        task_results = results(path)
     except UserError:  # of another version, or without its task's record
         return None
     settings = []
-    for one in found.settings:
-        answers = ((seed, answer) for seed in one.seeds for answer in one.answered(seed))
+    for setting in task_results.settings:
+        answers = ((seed, answer) for seed in setting.seeds for answer in setting.answered(seed))
         rows = [
             {
                 "id": answer.item.id,
-                "seed": seed if len(one.seeds) > 1 else None,
+                "seed": seed if len(setting.seeds) > 1 else None,
                 "response": encodable(answer.response)[:LONGEST],
                 "answers": {k: v and encodable(v)[:LONGEST] for k, v in answer.answers.items()},
                 "outcomes": dict(answer.outcomes),
                 "said": {
-                    k: {kind: encodable(text)[:LONGEST] for kind, text in said.items()}
-                    for k, said in answer.said.items()
+                    k: {kind: encodable(text)[:LONGEST] for kind, text in texts_by_kind.items()}
+                    for k, texts_by_kind in answer.said.items()
                 },
             }
             for seed, answer in islice(answers, most)
         ]
-        label = f"{one.label}, M {one.sampler.steps:,}, temperature {one.temperature:g}"
-        graded = sum(len(grades.index) for grades in one.grades)
-        settings.append({"label": f"{label}, {one.sampler.name}", "rows": rows, "n": graded})
-    wanted = {row["id"] for one in settings for row in one["rows"]}
+        label = f"{setting.label}, M {setting.sampler.steps:,}, temperature {setting.temperature:g}"
+        graded = sum(len(grades.index) for grades in setting.grades)
+        settings.append({"label": f"{label}, {setting.sampler.name}", "rows": rows, "n": graded})
+    wanted = {row["id"] for setting in settings for row in setting["rows"]}
     problems = {
         item.id: {
             "question": encodable(item.question)[:LONGEST],
             "expected": encodable(item.case.get("answer") or item.reference)[:LONGEST],
         }
-        for item in found.items
+        for item in task_results.items
         if item.id in wanted
     }
     return {
-        "task": found.task.name,
-        "filters": list(found.filters),
+        "task": task_results.task.name,
+        "filters": list(task_results.filters),
         "settings": settings,
         "problems": problems,
     }

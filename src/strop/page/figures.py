@@ -50,37 +50,39 @@ def drawings(report: Report) -> list[Drawing]:
     """Every figure of the report's own."""
     first, name = next(iter(report.perplexities.items()), (None, ""))
     with matplotlib.rc_context({**STUDY_STYLE, "text.parse_math": False}):
-        found = [
+        drawn = [
             drawing
             for i, group in enumerate(report.groups if report.measured else (), 1)
             for drawing in _of_group(i, group, first, name)
         ]
         for i, series in enumerate(report.series, 1):
             rows = [row for row in series.table.rows if None not in (row["geq"], row["ged"])]
-            found += [_judged(i, series.name, rows)] if rows else []
+            drawn += [_quality_drawing(i, series.name, rows)] if rows else []
     if report.measured:
         with matplotlib.rc_context(STUDY_STYLE):
-            found.append(_two_bits())
-    return found
+            drawn.append(_two_bits())
+    return drawn
 
 
 def study_drawings(i: int, part: StudyPart, report: Report) -> tuple[list[Drawing], Table | None]:
     """What a study's record draws of its result, and its table beside the report's cells."""
     record, owner = part.record, f"study-{i}"
-    found: list[Drawing] = []
+    result_drawings: list[Drawing] = []
     beside: Table | None = None
     if record is None:
-        return found, beside
+        return result_drawings, beside
     try:
         with matplotlib.rc_context(STUDY_STYLE):
             if record.draw is not None:
                 figure = record.draw(part.result)
-                found.append(Drawing(f"{part.name}-{i}", part.title, "", figure, owner))
+                result_drawings.append(Drawing(f"{part.name}-{i}", part.title, "", figure, owner))
             if record.beside_cells is not None and report.cells:
                 cells = [cell.measured for cell in report.cells]
                 beside, drawn = record.beside_cells(part.result, cells)
                 if drawn is not None:
-                    found.append(Drawing(f"{part.name}-{i}-cells", beside.title, "", drawn, owner))
+                    result_drawings.append(
+                        Drawing(f"{part.name}-{i}-cells", beside.title, "", drawn, owner)
+                    )
     except (LookupError, TypeError, AttributeError, StopIteration) as error:
         raise UserError(
             "A study's result does not have what its figure needs.",
@@ -88,7 +90,7 @@ def study_drawings(i: int, part: StudyPart, report: Report) -> tuple[list[Drawin
             got=f"{type(error).__name__}: {error}"[:200],
             fix=f"run the study `{part.name}` again: it writes the file anew",
         ) from None
-    return found, beside if beside is not None and beside.rows else None
+    return result_drawings, beside if beside is not None and beside.rows else None
 
 
 # ---------------------------------------------------------------------------- cells
@@ -99,18 +101,20 @@ def _of_group(i: int, group: CellGroup, first: MetricSpec | None, name: str) -> 
     note, guard = lines.note(), lines.guard
     several = len(group.steps) > 1  # a causal model has one budget: nothing to draw against
     if several and first is not None and lines.of(first):
-        said = f"Generative perplexity under {name}, 95% intervals; lower is more predictable."
+        caption = f"Generative perplexity under {name}, 95% intervals; lower is more predictable."
         figure = _against_steps(lines, first, "perplexity")
-        yield Drawing(f"perplexity-{i}", "Perplexity against steps", said + note, figure, part)
+        yield Drawing(f"perplexity-{i}", "Perplexity against steps", caption + note, figure, part)
     if several and lines.of(None):
-        said = "Unigram entropy of single outputs, averaged."
-        said += "" if guard is None else f" The dotted line is the guard, {guard:.2f}."
+        caption = "Unigram entropy of single outputs, averaged."
+        caption += "" if guard is None else f" The dotted line is the guard, {guard:.2f}."
         figure = _against_steps(lines, None, "entropy, nats")
-        yield Drawing(f"entropy-{i}", "Entropy against steps", said + note, figure, part)
+        yield Drawing(f"entropy-{i}", "Entropy against steps", caption + note, figure, part)
     if first is not None and lines.of(first) and lines.of(None):
-        said = "Down is more predictable, right is more varied."
-        said += " Numbers at the points are steps." if several else ""
-        yield Drawing(f"frontier-{i}", "The frontier", said + note, _frontier(lines, first), part)
+        caption = "Down is more predictable, right is more varied."
+        caption += " Numbers at the points are steps." if several else ""
+        yield Drawing(
+            f"frontier-{i}", "The frontier", caption + note, _frontier(lines, first), part
+        )
 
 
 class _Lines:
@@ -133,17 +137,21 @@ class _Lines:
 
     def _rank(self, name: str) -> tuple[bool, float]:
         """The standard sampler first, then by mean entropy: the sharpest have the least."""
-        mine = [cell.measured for cell in self.cells[name]]
-        known = [one.entropy.value for one in mine if one.entropy is not None]
-        return mine[0].point != self.group.standard, float(np.mean(known)) if known else np.inf
+        measured = [cell.measured for cell in self.cells[name]]
+        entropies = [cell.entropy.value for cell in measured if cell.entropy is not None]
+        return measured[0].point != self.group.standard, float(
+            np.mean(entropies)
+        ) if entropies else np.inf
 
     def of(self, wanted: MetricSpec | None) -> dict[str, list[tuple[Shown, Interval]]]:
         """Of every sampler that was measured, its cells by budget, with their values."""
-        found = {
-            name: [(one, v) for one in cells if (v := value_of(one.measured, wanted)) is not None]
+        by_sampler = {
+            name: [
+                (cell, v) for cell in cells if (v := value_of(cell.measured, wanted)) is not None
+            ]
             for name, cells in self.cells.items()
         }
-        return {name: mine for name, mine in found.items() if mine}
+        return {name: cells for name, cells in by_sampler.items() if cells}
 
     @property
     def guard(self) -> float | None:
@@ -152,9 +160,11 @@ class _Lines:
 
     def note(self) -> str:
         """What a caption must say of the markers and of what is left out."""
-        found = {cell.measured.verdict for cells in self.cells.values() for cell in cells}
-        note = f" Open markers ({MARKS['below']}) lie below the guard." if "below" in found else ""
-        if "undecided" in found:
+        verdicts = {cell.measured.verdict for cells in self.cells.values() for cell in cells}
+        note = (
+            f" Open markers ({MARKS['below']}) lie below the guard." if "below" in verdicts else ""
+        )
+        if "undecided" in verdicts:
             note += f" Half-full ones ({MARKS['undecided']}) are undecided."
         drawn, every = len(self.cells), len(self.group.labels)
         left_out = f" {drawn} of {every} samplers: the standard and the sharpest."
@@ -194,10 +204,10 @@ class _Lines:
         where = axes.transData if beside is None else beside
         xs, ys = [x for x, _, _ in points], [y for _, y, _ in points]
         axes.plot(xs, ys, transform=where, **look)
-        for x, y, one in points:
-            filled = _filled(one.measured.mark, look["color"])
+        for x, y, cell in points:
+            filled = _filled(cell.measured.mark, look["color"])
             more = {"label": short(name), "transform": where, "color": look["color"]}
-            axes.plot(x, y, _marker(one), ms=4.2, mew=1.0, zorder=3, **filled, **more)
+            axes.plot(x, y, _marker(cell), ms=4.2, mew=1.0, zorder=3, **filled, **more)
         return look["color"]
 
 
@@ -209,8 +219,8 @@ def _against_steps(lines: _Lines, wanted: MetricSpec | None, label: str) -> Figu
         # Beside each other, so that intervals at the same budget can be told apart.
         aside = ScaledTranslation(1.6 * (rank - (len(drawn) - 1) / 2) / 72, 0, scale)
         beside = axes.transData + aside
-        xs = [one.measured.steps for one, _ in cells]
-        points = [(x, v.value, one) for x, (one, v) in zip(xs, cells, strict=True)]
+        xs = [cell.measured.steps for cell, _ in cells]
+        points = [(x, v.value, cell) for x, (cell, v) in zip(xs, cells, strict=True)]
         colour = lines.draw(axes, name, points, beside)
         lows = [v.value if v.low is None else v.low for _, v in cells]
         highs = [v.value if v.high is None else v.high for _, v in cells]
@@ -222,7 +232,7 @@ def _against_steps(lines: _Lines, wanted: MetricSpec | None, label: str) -> Figu
         log_y(axes)
     elif lines.guard is not None:
         axes.axhline(lines.guard, **GUARD_LINE)
-    steps_axis(axes, _spaced(lines.group.steps))
+    steps_axis(axes, _spaced_budgets(lines.group.steps))
     axes.set(xlabel="steps M", ylabel=label)
     tidy(axes)
     return figure
@@ -232,18 +242,18 @@ def _frontier(lines: _Lines, wanted: MetricSpec) -> Figure:
     drawn, labels = lines.of(wanted), []
     figure, axes = lines.blank(drawn)
     for name, cells in drawn.items():
-        entropies = [(one.measured.entropy, v.value, one) for one, v in cells]
-        points = [(h.value, y, one) for h, y, one in entropies if h is not None]
+        entropies = [(cell.measured.entropy, v.value, cell) for cell, v in cells]
+        points = [(h.value, y, cell) for h, y, cell in entropies if h is not None]
         colour = lines.draw(axes, name, points)
         ends = points[:1] + points[1:][-1:] if len(lines.group.steps) > 1 else []
-        labels += [_label(axes, f"{one.measured.steps:,}", x, y, colour) for x, y, one in ends]
+        labels += [_label(axes, f"{cell.measured.steps:,}", x, y, colour) for x, y, cell in ends]
     if lines.guard is not None:
         axes.axvline(lines.guard, **GUARD_LINE)
     log_y(axes)
     axes.margins(x=0.1)
     axes.set(xlabel="entropy, nats", ylabel="perplexity")
     tidy(axes)
-    _apart(figure, labels)
+    _move_apart(figure, labels)
     return figure
 
 
@@ -257,13 +267,13 @@ def _filled(mark: str, colour: str) -> dict[str, Any]:
     return {"mec": colour, "mfc": PAPER if mark == MARKS["below"] else colour, **half}
 
 
-def _spaced(steps: Sequence[int]) -> list[int]:
+def _spaced_budgets(steps: Sequence[int]) -> list[int]:
     """Budgets whose labels do not run into each other on a log axis; the ends always."""
     least = np.log2(steps[-1] / steps[0]) / 12 if len(steps) > 1 else 0
     kept = [steps[-1]]
-    for one in reversed(steps[:-1]):
-        if np.log2(kept[-1] / one) >= least:
-            kept.append(one)
+    for budget in reversed(steps[:-1]):
+        if np.log2(kept[-1] / budget) >= least:
+            kept.append(budget)
     return kept
 
 
@@ -273,7 +283,7 @@ def _label(axes: Axes, text: str, x: float, y: float, colour: str) -> Annotation
     )
 
 
-def _apart(figure: Figure, labels: Sequence[Annotation]) -> bool:
+def _move_apart(figure: Figure, labels: Sequence[Annotation]) -> bool:
     """Move labels beside their points, clear of each other and of the edge; whether all fit."""
     with any_script():
         figure.draw_without_rendering()  # fixes the layout, without which nothing has a place
@@ -306,7 +316,7 @@ def _around(axes: Axes, line: Line2D) -> list[Bbox]:
 # ---------------------------------------------------------------------------- judges, theory
 
 
-def _judged(i: int, judge: str, rows: Sequence[Mapping[str, Any]]) -> Drawing:
+def _quality_drawing(i: int, judge: str, rows: Sequence[Mapping[str, Any]]) -> Drawing:
     """GEQ against GED, of one judge."""
     figure, (axes,) = panels(1, 2.6)
     labels = []
@@ -324,10 +334,10 @@ def _judged(i: int, judge: str, rows: Sequence[Mapping[str, Any]]) -> Drawing:
     axes.set(xlabel="quality GEQ", ylabel="diversity GED")
     tidy(axes)
     both = any(row.get("ged_interval") is not None for row in rows)
-    said = f"By {judge}: quality with its 95% interval, diversity "
-    said += "with its own." if both else "without one."
-    said += "" if _apart(figure, labels) else " Names that have no room are left out."
-    return Drawing(f"groupeval-{i}", "Quality and diversity", said, figure, f"series-{i}")
+    caption = f"By {judge}: quality with its 95% interval, diversity "
+    caption += "with its own." if both else "without one."
+    caption += "" if _move_apart(figure, labels) else " Names that have no room are left out."
+    return Drawing(f"groupeval-{i}", "Quality and diversity", caption, figure, f"series-{i}")
 
 
 def _two_bits() -> Drawing:

@@ -36,7 +36,7 @@ class Recommended:
     def of(cls, sampler: Mapping[str, Any], checkpoint: str, family: str) -> Recommended:
         """From the sampler's document in a result."""
         spec = SamplerSpec.model_validate(dict(sampler))
-        said = spec.written_fields()
+        fields = spec.written_fields()
         plain = {key: getattr(spec, key) for key in PLAIN}
         words = f"strop sample {quoted(checkpoint)}"
         if SamplerSpec(**plain) == spec:
@@ -45,24 +45,24 @@ class Recommended:
             words += f" --precision {spec.precision}"
         else:
             words += " --spec sampler.yaml"
-        given = ", ".join(f"{key}={value!r}" for key, value in said.items())
+        arguments = ", ".join(f"{key}={value!r}" for key, value in fields.items())
         return cls(
             f"M {spec.steps:,} · {OperatingPoint.of(spec)}",
             spec,
             {
-                "YAML": _yaml(said),
+                "YAML": _yaml(fields),
                 "Command": f"{words} -n 16 -o runs/recommended",
                 "Python": "import strop\n\n"
-                f"spec = strop.SamplerSpec({given})\n"
+                f"spec = strop.SamplerSpec({arguments})\n"
                 f"strop.sample({checkpoint!r}, spec=spec, n=16)",
             },
         )
 
 
-def _yaml(said: Mapping[str, Any]) -> str:
+def _yaml(fields: Mapping[str, Any]) -> str:
     import yaml
 
-    return yaml.safe_dump({"samplers": [dict(said)]}, sort_keys=False)
+    return yaml.safe_dump({"samplers": [dict(fields)]}, sort_keys=False)
 
 
 @dataclass(frozen=True)
@@ -83,27 +83,31 @@ def hero(report: Report, drawn: Sequence[Drawing]) -> Hero:
     """Of an audit its answer, of a study or a comparison its own, else what was measured."""
 
     def first(*wanted: str) -> Drawing | None:
-        mine = {one.name.rpartition("-")[0]: one for one in reversed(drawn) if one.part in wanted}
-        named = [mine[name] for name in ("frontier", "perplexity", "entropy") if name in mine]
-        return next(iter([*named, *(one for one in drawn if one.part in wanted)]), None)
+        by_kind = {
+            drawing.name.rpartition("-")[0]: drawing
+            for drawing in reversed(drawn)
+            if drawing.part in wanted
+        }
+        named = [by_kind[name] for name in ("frontier", "perplexity", "entropy") if name in by_kind]
+        return next(iter([*named, *(drawing for drawing in drawn if drawing.part in wanted)]), None)
 
     if report.audits:
         result = report.audits[0].result
-        told = _sentences([one.result for one in report.audits])
+        sentences = _sentences([audit.result for audit in report.audits])
         gains = result.more.get("gains", NO_TABLE)
         return Hero(
-            told or ["The audit chose nothing."],
+            sentences or ["The audit chose nothing."],
             figure=first("group-1"),
             table=gains,
-            recommended=_recommended(result),
+            recommended=_recommendations(result),
         )
     if report.studies:
         part, name = report.studies[0], "study-1"
-        told = _sentences([part.result]) or [part.title]
+        sentences = _sentences([part.result]) or [part.title]
         missing = (
             f"Not all of it was measured: {part.result.missing}" if part.result.missing else ""
         )
-        return Hero(told, missing, first(name), NO_TABLE, _recommended(part.result), name)
+        return Hero(sentences, missing, first(name), NO_TABLE, _recommendations(part.result), name)
     if report.series and not report.groups:
         series = report.series[0]
         words = judged_sentence(series.table) if series.table.rows else series.table.title + "."
@@ -113,20 +117,20 @@ def hero(report: Report, drawn: Sequence[Drawing]) -> Hero:
 
 
 def _sentences(results: Sequence[Result]) -> list[str]:
-    return [line for one in results for line in one.facts.get("answer", ())]
+    return [line for result in results for line in result.facts.get("answer", ())]
 
 
-def _recommended(result: Result) -> list[Recommended]:
+def _recommendations(result: Result) -> list[Recommended]:
     """The samplers that nothing speaks against, by the result itself."""
     decision = result.facts.get("decision")
     if decision is not None:
-        found = [decision["sampler"]] if decision.get("recommended") else []
+        samplers = [decision["sampler"]] if decision.get("recommended") else []
     else:
         rows = [row for row in result.table.rows if row.get("recommended")]
-        found = [row["sampler"] for row in rows if "sampler" in row]
+        samplers = [row["sampler"] for row in rows if "sampler" in row]
     where = str(result.facts.get("checkpoint") or "CHECKPOINT")
     family = str(result.facts.get("family") or "mdlm")
-    return [Recommended.of(one, where, family) for one in found]
+    return [Recommended.of(sampler, where, family) for sampler in samplers]
 
 
 def summary(report: Report) -> str:
@@ -142,9 +146,9 @@ def summary(report: Report) -> str:
     if report.perplexities:
         words += f"; perplexity under {' and '.join(report.perplexities.values())}"
     words += "."
-    for verdict, said in (("below", "below the entropy guard"), ("undecided", "undecided")):
-        found = sum(cell.verdict == verdict for cell in cells)
-        words += f" {count(found, 'generator')} {said} ({MARKS[verdict]})." if found else ""
+    for verdict, label in (("below", "below the entropy guard"), ("undecided", "undecided")):
+        number = sum(cell.verdict == verdict for cell in cells)
+        words += f" {count(number, 'generator')} {label} ({MARKS[verdict]})." if number else ""
     return words
 
 
@@ -158,6 +162,6 @@ def hints(report: Report) -> list[tuple[str, str]]:
     }
     return [
         (what, report.commands[part])
-        for part, (what, there) in parts.items()
-        if not there and part in report.commands
+        for part, (what, content) in parts.items()
+        if not content and part in report.commands
     ]

@@ -96,10 +96,10 @@ class Chart:
     def words(self, mark: ChartMark) -> str:
         """A mark for the pointer and for readers of screens."""
         labels = self.panels[mark.panel].labels
-        y = f"{labels[1] or 'value'} {_told(mark.y)}"
+        y = f"{labels[1] or 'value'} {_interval_text(mark.y)}"
         whole = not mark.x.bounded and mark.x.value == round(mark.x.value)
-        place = mark.at or (f"{mark.x.value:,.0f}" if whole else _told(mark.x))
-        x = f"{labels[0]} {place}".strip()
+        x_text = mark.at or (f"{mark.x.value:,.0f}" if whole else _interval_text(mark.x))
+        x = f"{labels[0]} {x_text}".strip()
         return ": ".join(filter(None, [mark.series, f"{y}, {x}"]))
 
     def document(self) -> dict[str, Any]:
@@ -116,7 +116,7 @@ def _bare(value: Interval) -> Any:
     return value if value.bounded else value.value
 
 
-def _told(value: Interval) -> str:
+def _interval_text(value: Interval) -> str:
     ends = f" [{number(value.low)}, {number(value.high)}]" if value.bounded else ""
     return f"{number(value.value, 4)}{ends}"
 
@@ -138,8 +138,13 @@ def chart(figure: Figure, cells: Mapping[str, Iterable[float]] = {}) -> Chart:
         panels.append(Panel(title, labels, log, limits, (left, right, bottom, top)))
         names, ticks = _names(figure, axes), _ticks(axes)
         seen: set[tuple[float, float]] = set()
-        found = [*_marked(axes), *_bars(axes), *_scattered(axes), *_plain(axes)]
-        for label, colour, x, y, (px, py), line in found:
+        points = [
+            *_marker_points(axes),
+            *_bar_points(axes),
+            *_scatter_points(axes),
+            *_bare_line_points(axes),
+        ]
+        for label, colour, x, y, (px, py), line in points:
             if not (np.isfinite([x, y, px, py]).all() and (_key(x), _key(y)) not in seen):
                 continue
             if not (box.x0 - 1 <= px <= box.x1 + 1 and box.y0 - 1 <= py <= box.y1 + 1):
@@ -164,17 +169,17 @@ def chart(figure: Figure, cells: Mapping[str, Iterable[float]] = {}) -> Chart:
     return Chart(tuple(panels), tuple(marks))
 
 
-Found = tuple[str, str, float, float, tuple[float, float], bool]
+PlottedPoint = tuple[str, str, float, float, tuple[float, float], bool]
 
 
-def _marked(axes: Axes) -> Iterator[Found]:
+def _marker_points(axes: Axes) -> Iterator[PlottedPoint]:
     """Points that have a marker of their own."""
     for line in axes.lines:
         if line.get_marker() not in CAPS and not isinstance(line.get_marker(), int):
             yield from _points(line, axes)
 
 
-def _plain(axes: Axes) -> Iterator[Found]:
+def _bare_line_points(axes: Axes) -> Iterator[PlottedPoint]:
     """Points of short lines without markers."""
     for line in axes.lines:
         bare = line.get_marker() in ("None", "none", " ", "", None)
@@ -183,29 +188,29 @@ def _plain(axes: Axes) -> Iterator[Found]:
             yield from _points(line, axes)
 
 
-def _points(line: Any, axes: Axes) -> Iterator[Found]:
+def _points(line: Any, axes: Axes) -> Iterator[PlottedPoint]:
     data = np.asarray(line.get_xydata(), float)
     if sum(line.get_transform().contains_branch_seperately(axes.transData)) == 1:
         return  # a line across the axes
     places = line.get_transform().transform(data)
     many = len(data) > 1 and line.get_linestyle() not in ("None", "none", " ", "")
-    for (x, y), place in zip(data.tolist(), places.tolist(), strict=True):
-        yield _label(line), to_hex(line.get_color()), x, y, tuple(place), many
+    for (x, y), pixel in zip(data.tolist(), places.tolist(), strict=True):
+        yield _label(line), to_hex(line.get_color()), x, y, tuple(pixel), many
 
 
-def _scattered(axes: Axes) -> Iterator[Found]:
-    for one in axes.collections:
-        if not isinstance(one, PathCollection):
+def _scatter_points(axes: Axes) -> Iterator[PlottedPoint]:
+    for collection in axes.collections:
+        if not isinstance(collection, PathCollection):
             continue
-        colours = np.asarray(one.get_edgecolor(), float).tolist()
-        offsets = np.ma.filled(np.ma.asarray(one.get_offsets(), float), np.nan)
-        places = one.get_offset_transform().transform(offsets)
-        for i, ((x, y), place) in enumerate(zip(offsets.tolist(), places.tolist(), strict=True)):
+        colours = np.asarray(collection.get_edgecolor(), float).tolist()
+        offsets = np.ma.filled(np.ma.asarray(collection.get_offsets(), float), np.nan)
+        places = collection.get_offset_transform().transform(offsets)
+        for i, ((x, y), pixel) in enumerate(zip(offsets.tolist(), places.tolist(), strict=True)):
             colour = to_hex(colours[i % len(colours)]) if len(colours) else ""
-            yield _label(one), colour, x, y, tuple(place), False
+            yield _label(collection), colour, x, y, tuple(pixel), False
 
 
-def _bars(axes: Axes) -> Iterator[Found]:
+def _bar_points(axes: Axes) -> Iterator[PlottedPoint]:
     for bars in axes.containers:
         if not isinstance(bars, BarContainer):
             continue
@@ -213,20 +218,20 @@ def _bars(axes: Axes) -> Iterator[Found]:
             across = bars.orientation == "horizontal"
             x = bar.get_x() + (bar.get_width() if across else bar.get_width() / 2)
             y = bar.get_y() + (bar.get_height() / 2 if across else bar.get_height())
-            place = axes.transData.transform((x, y))
-            yield _label(bars), to_hex(bar.get_facecolor()), x, y, tuple(place.tolist()), False
+            pixel = axes.transData.transform((x, y))
+            yield _label(bars), to_hex(bar.get_facecolor()), x, y, tuple(pixel.tolist()), False
 
 
 def _with_ends(mark: ChartMark, axes: Axes) -> ChartMark:
     """The mark with its interval, if a bar or a band of its colour runs through it."""
     x, y = mark.x.value, mark.y.value
-    for one in axes.collections:
-        if isinstance(one, PolyCollection):
-            mark = _with_band(mark, one)
-        if not isinstance(one, LineCollection):
+    for collection in axes.collections:
+        if isinstance(collection, PolyCollection):
+            mark = _with_band(mark, collection)
+        if not isinstance(collection, LineCollection):
             continue
-        colours = [to_hex(c) for c in np.asarray(one.get_colors(), float).tolist()]
-        for i, segment in enumerate(one.get_segments()):
+        colours = [to_hex(c) for c in np.asarray(collection.get_colors(), float).tolist()]
+        for i, segment in enumerate(collection.get_segments()):
             if len(segment) != 2 or colours[i % len(colours)] != mark.colour:
                 continue
             (x0, y0), (x1, y1) = np.asarray(segment, float).tolist()
@@ -251,7 +256,7 @@ def _with_band(mark: ChartMark, band: PolyCollection) -> ChartMark:
 
 def _names(figure: Figure, axes: Axes) -> dict[str, str]:
     """What a legend calls a colour, where lines have no label of their own."""
-    found: dict[str, str] = {}
+    names: dict[str, str] = {}
     legends: list[Legend | None] = [axes.get_legend(), *figure.legends]
     for legend in legends:
         if legend is None:
@@ -260,17 +265,17 @@ def _names(figure: Figure, axes: Axes) -> dict[str, str]:
             get = getattr(handle, "get_color", None) or getattr(handle, "get_facecolor", None)
             colour = None if get is None else get()
             if colour is not None and np.ndim(colour) <= 1 and len(colour):
-                found.setdefault(to_hex(colour), _clean(text.get_text()))
-    return found
+                names.setdefault(to_hex(colour), _clean(text.get_text()))
+    return names
 
 
 def _ticks(axes: Axes) -> dict[float, str]:
     """What is written at the x axis where its ticks are given one by one."""
     if not isinstance(axes.xaxis.get_major_locator(), FixedLocator):
         return {}
-    labels = [one.get_text() for one in axes.get_xticklabels()]
-    told = zip(axes.get_xticks().tolist(), map(_clean, labels), strict=False)
-    return {_key(x): words for x, words in told if words and not _numeric(words)}
+    labels = [label.get_text() for label in axes.get_xticklabels()]
+    ticks = zip(axes.get_xticks().tolist(), map(_clean, labels), strict=False)
+    return {_key(x): words for x, words in ticks if words and not _numeric(words)}
 
 
 def _numeric(words: str) -> bool:

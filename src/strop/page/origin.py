@@ -46,12 +46,12 @@ def _words(path: Path, mark: Mark) -> list[Any] | None:
     if mark.kind == "task":
         return _task(path, mark)
     if mark.owner == "sample":
-        return _drawn("sample", _record("sample"), path, mark)
+        return _cells_command("sample", _record("sample"), path, mark)
     study = STUDIES.get(mark.owner)
     if study is None or mark.kind == "run":  # inside what another command made
         return None
     if mark.holds_cells:
-        return _drawn(study.name, study, path, mark)
+        return _cells_command(study.name, study, path, mark)
     name = [study.name] if study.kind != "study" else ["study", study.name]
     name = ["models", "certify"] if study.name == "certify" else name
     smoke = ["--smoke"] if mark.asked.get("smoke") else []
@@ -67,31 +67,31 @@ def _record(name: str) -> Verb:
 
 def _flags(verb: Verb, asked: Mapping[str, Any], *, smoke: bool = False) -> list[str]:
     """What is not the default, as words."""
-    found: list[str] = []
-    for one in verb.parameters:
-        value = asked.get(one.name)
-        if value is None or value is False or one.argument or one.name == "out":
+    flags: list[str] = []
+    for parameter in verb.parameters:
+        value = asked.get(parameter.name)
+        if value is None or value is False or parameter.argument or parameter.name == "out":
             continue
-        default = one.smoke if smoke and one.smoke is not SAME else one.default
-        if value == json.loads(json.dumps(one.checked(default), default=str)):
+        default = parameter.smoke if smoke and parameter.smoke is not SAME else parameter.default
+        if value == json.loads(json.dumps(parameter.checked(default), default=str)):
             continue
-        flag = "-n" if one.name == "n" else f"--{one.name.replace('_', '-')}"
+        flag = "-n" if parameter.name == "n" else f"--{parameter.name.replace('_', '-')}"
         if isinstance(value, Mapping):
-            found += [word for k, v in value.items() for word in (flag, f"{k}={spelled(v)}")]
+            flags += [word for k, v in value.items() for word in (flag, f"{k}={spelled(v)}")]
         else:
-            found += [flag] if value is True else [flag, spelled(value)]
-    return found
+            flags += [flag] if value is True else [flag, spelled(value)]
+    return flags
 
 
-def _drawn(name: str, verb: Verb, path: Path, mark: Mark) -> list[Any] | None:
+def _cells_command(name: str, verb: Verb, path: Path, mark: Mark) -> list[Any] | None:
     """Of a directory of cells: its samplers as axes, if they are all combinations of some."""
     samplers: Sequence[Mapping[str, Any]] = mark.asked["samplers"]
-    axes = {axis: list(dict.fromkeys(one[axis] for one in samplers)) for axis in AXES}
-    met = {tuple(one[axis] for axis in AXES) for one in samplers}
+    axes = {axis: list(dict.fromkeys(sampler[axis] for sampler in samplers)) for axis in AXES}
+    met = {tuple(sampler[axis] for axis in AXES) for sampler in samplers}
     family = mark.asked.get("weights", {}).get("family", "")
-    rest = {json.dumps(_besides(one, family), sort_keys=True) for one in samplers}
+    rest = {json.dumps(_besides(sampler, family), sort_keys=True) for sampler in samplers}
     whole = met == set(product(*axes.values())) and len(rest) == 1
-    answered = _answered(path) if isinstance(verb, Study) else {}
+    answered = _study_arguments(path) if isinstance(verb, Study) else {}
     if not whole and not answered:
         return None
     asked: dict[str, Any] = {k: mark.asked.get(k) for k in ("n", "seed", "batch_size")}
@@ -110,21 +110,21 @@ def _drawn(name: str, verb: Verb, path: Path, mark: Mark) -> list[Any] | None:
 def _besides(sampler: Mapping[str, Any], family: str) -> dict[str, Any]:
     """A sampler's settings that are no axes and not its own defaults."""
     record = SAMPLERS.find(sampler["name"])
-    found = {k: sampler[k] for k in SHARED if k in sampler}
+    fields = {k: sampler[k] for k in SHARED if k in sampler}
     if sampler["name"] != default_sampler(family):
-        found["sampler"] = sampler["name"]
-    if found.get("finish") == record.finish:
-        del found["finish"]
+        fields["sampler"] = sampler["name"]
+    if fields.get("finish") == record.finish:
+        del fields["finish"]
     settings = dict(sampler.get("settings", {}))
     own = {k: v for k, v in settings.items() if v != record.settings[k].default}
     if own:
-        found["settings"] = own
+        fields["settings"] = own
     if sampler.get("grid", "uniform") != "uniform":
-        found["grid"] = sampler["grid"]
-    return found
+        fields["grid"] = sampler["grid"]
+    return fields
 
 
-def _answered(path: Path) -> dict[str, Any]:
+def _study_arguments(path: Path) -> dict[str, Any]:
     """What a study that came to an end says that it was asked."""
     if not (path / RESULT).is_file():
         return {}
@@ -133,7 +133,7 @@ def _answered(path: Path) -> dict[str, Any]:
 
 
 def _names(verb: Verb) -> Iterable[str]:
-    return [one.name for one in verb.parameters]
+    return [parameter.name for parameter in verb.parameters]
 
 
 def _judging(path: Path) -> list[Any]:
@@ -152,7 +152,7 @@ def _task(path: Path, mark: Mark) -> list[Any]:
     """Of a task run: its checkpoints, and the samplers, seeds and problems of their cells."""
     entrants, length = mark.asked["checkpoints"], mark.asked["length"]
     asked: dict[str, Any] = {"length": length}
-    for inner in (path / one["label"] for one in entrants):
+    for inner in (path / entrant["label"] for entrant in entrants):
         run = read_mark(inner)
         if run is None:  # this checkpoint was not begun
             continue
@@ -160,16 +160,17 @@ def _task(path: Path, mark: Mark) -> list[Any]:
         drawn = [Cell.open(inner / CELLS / id_) for id_ in run.cells or () if _begun(inner, id_)]
         samplers = [cell.spec.generator.sampler.model_dump(mode="json") for cell in drawn]
         settings = {
-            json.dumps(one, sort_keys=True): one for one in (*run.asked["samplers"], *samplers)
+            json.dumps(sampler, sort_keys=True): sampler
+            for sampler in (*run.asked["samplers"], *samplers)
         }
-        temperatures = [one["temperature"] for one in settings.values()]
-        known = {*temperatures, *asked.get("temperature", ())}
-        asked["temperature"] = sorted(known, key=Cooling.of)
+        temperatures = [sampler["temperature"] for sampler in settings.values()]
+        all_temperatures = {*temperatures, *asked.get("temperature", ())}
+        asked["temperature"] = sorted(all_temperatures, key=Cooling.of)
         # Greedy cells are drawn once, all others under every seed.
         greedy = temperatures.count(0.0)
         seeds = math.ceil((len(run.cells or ()) - greedy) / max(1, len(settings) - greedy))
         asked["seeds"] = max(1, seeds, asked.get("seeds", 1))
-        steps = {one["steps"] for one in settings.values()}
+        steps = {sampler["steps"] for sampler in settings.values()}
         if steps != {length}:
             asked["steps"] = sorted({*steps, *asked.get("steps", ())})
         asked |= _besides(next(iter(settings.values())), family)
@@ -178,7 +179,7 @@ def _task(path: Path, mark: Mark) -> list[Any]:
             asked["limit"] = problems
     verb = _record("task")
     flags = _flags(verb, {k: v for k, v in asked.items() if k in _names(verb)})
-    sources = [one["source"] for one in entrants]
+    sources = [entrant["source"] for entrant in entrants]
     return ["strop", "task", "run", mark.asked["task"], *sources, *flags, "-o", path]
 
 

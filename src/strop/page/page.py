@@ -75,24 +75,24 @@ def render(
     for them beside its address.
     """
 
-    def told(text: str) -> str:
+    def displayed(text: str) -> str:
         return visible(replaced(text, report.private))
 
     drawn = drawings(report)
     studies = [study_drawings(i, part, report) for i, part in enumerate(report.studies, 1)]
-    drawn += [drawing for found, _ in studies for drawing in found]
+    drawn += [drawing for part_drawings, _ in studies for drawing in part_drawings]
     for drawing in drawn:
-        mended(drawing.figure, told)
-    words = _words(report, drawn, [beside for _, beside in studies], told)
+        mended(drawing.figure, displayed)
+    words = _words(report, drawn, [beside for _, beside in studies], displayed)
     words["plays"] = []
     if live is not None:
-        return Page(_html(report, words, 0, told, live), drawn, 0)
+        return Page(_html(report, words, 0, displayed, live), drawn, 0)
     played = [cell.players(list(cell.texts)[:PLAYED]) for cell in report.cells]
-    words["plays"] = [packed(one) if one else "" for one in played]
+    words["plays"] = [packed(playback) if playback else "" for playback in played]
     have = max((len(cell.texts) for cell in report.cells), default=0)
     keep = min(have, _fitting(report, most_bytes)) if outputs is None else min(outputs, have)
     while True:
-        html = _html(report, words, keep, told, None)
+        html = _html(report, words, keep, displayed, None)
         size = len(html.encode())
         if outputs is not None or keep == 0 or size <= most_bytes:
             return Page(html, drawn, keep)
@@ -137,7 +137,7 @@ def _words(
     report: Report,
     drawn: Sequence[Drawing],
     beside: Sequence[Table | None],
-    told: Callable[[str], str],
+    displayed: Callable[[str], str],
 ) -> dict[str, Any]:
     """Everything but the outputs, the style and the script."""
 
@@ -145,28 +145,33 @@ def _words(
     def public(text: str) -> str:
         return replaced(text, report.private)
 
-    known = {cell.measured.id: _values(cell) for cell in report.cells}
+    values_by_cell = {cell.measured.id: _values(cell) for cell in report.cells}
     first = hero(report, drawn)
     svg, charts, legends = {}, {}, set[str]()
-    for one in drawn:
-        bare = one.part in legends and one is not first.figure
-        made, charts[one.name] = inline(
-            one.figure, one.name, told(one.title), known, told, bare=bare
+    for drawing in drawn:
+        bare = drawing.part in legends and drawing is not first.figure
+        svg_text, charts[drawing.name] = inline(
+            drawing.figure,
+            drawing.name,
+            displayed(drawing.title),
+            values_by_cell,
+            displayed,
+            bare=bare,
         )
-        svg[one.name] = Markup(made)
-        if one is not first.figure and one.part.startswith("group-"):
-            legends.add(one.part)
+        svg[drawing.name] = Markup(svg_text)
+        if drawing is not first.figure and drawing.part.startswith("group-"):
+            legends.add(drawing.part)
     return {
         "hero": first,
         "charts": charts,
-        "equal": {f"study-{i}": _equal(one) for i, one in enumerate(report.studies, 1)},
+        "equal": {f"study-{i}": _equal(part) for i, part in enumerate(report.studies, 1)},
         "report": report,
         "version": __version__,
         "marks": MARKS,
         "svg": svg,
-        "drawn": lambda part: [one for one in drawn if one.part == part],
-        "judgments": [packed(_every(public, one)) for one in report.judgments],
-        "answered": [packed(_every(public, one)) for one in report.answers],
+        "drawn": lambda part: [drawing for drawing in drawn if drawing.part == part],
+        "judgments": [packed(_every(public, judged)) for judged in report.judgments],
+        "answered": [packed(_every(public, task)) for task in report.answers],
         "summary": summary(report),
         "sections": _sections(report),
         "hints": hints(report),
@@ -177,31 +182,35 @@ def _words(
         "beside": beside,
         "left_of": _left,
         "long": LONG,
-        "browser_index": _every(told, _browser(report)),
+        "browser_index": _every(displayed, _browser(report)),
     }
 
 
 def _values(cell: Shown) -> list[float]:
     """Numbers that are this cell's alone, as far as anyone can tell."""
-    found = [score.interval("pooled") for score in cell.measured.perplexities]
-    return [one.value for one in (*found, cell.measured.entropy) if one is not None]
+    intervals = [score.interval("pooled") for score in cell.measured.perplexities]
+    return [
+        interval.value for interval in (*intervals, cell.measured.entropy) if interval is not None
+    ]
 
 
 def _equal(part: StudyPart) -> list[Any]:
     """Of a comparison, per panel of its figure: where both sides are read at equal entropy."""
-    found = part.result.facts.get("equal")
-    if not isinstance(found, Mapping):
+    panels = part.result.facts.get("equal")
+    if not isinstance(panels, Mapping):
         return []
     called = list(part.result.facts.get("called", ("A", "B")))
     return [
         {
             "called": called,
-            "entropies": list(one["entropies"]),
-            "ratios": [[math.exp(end) for end in (band.value, *band.ends)] for band in one["band"]],
+            "entropies": list(panel["entropies"]),
+            "ratios": [
+                [math.exp(end) for end in (band.value, *band.ends)] for band in panel["band"]
+            ],
         }
-        if one is not None and "band" in one
+        if panel is not None and "band" in panel
         else None
-        for one in found.values()
+        for panel in panels.values()
     ]
 
 
@@ -225,14 +234,14 @@ def _sections(report: Report) -> list[tuple[str, str]]:
         ("why", "Why"): report.measured,
         ("provenance", "Provenance"): report.provenance,
     }
-    return [*first, *(part for part, there in last.items() if there)]
+    return [*first, *(part for part, content in last.items() if content)]
 
 
 def _answer(audit: AuditPart) -> dict[str, Any]:
-    said = audit.result.facts
+    audit_facts = audit.result.facts
     return {
-        "sentences": list(said.get("answer", ())) or ["The audit chose nothing."],
-        "refusals": dict(said.get("refusals", {})),
+        "sentences": list(audit_facts.get("answer", ())) or ["The audit chose nothing."],
+        "refusals": dict(audit_facts.get("refusals", {})),
         "gains": audit.result.more.get("gains"),
         "more": [table for name, table in audit.result.more.items() if name != "gains"],
         "notes": audit.result.notes,
@@ -250,13 +259,13 @@ def _left(table: Table) -> list[bool]:
     ]
 
 
-def _every(told: Callable[[str], str], value: Any) -> Any:
-    """All texts of a document as `told` says them."""
+def _every(change: Callable[[str], str], value: Any) -> Any:
+    """All texts of a document as `change` gives them."""
     if isinstance(value, str):
-        return told(value)
+        return change(value)
     if isinstance(value, dict):
-        return {key: _every(told, one) for key, one in value.items()}
-    return [_every(told, one) for one in value] if isinstance(value, list) else value
+        return {key: _every(change, inner) for key, inner in value.items()}
+    return [_every(change, inner) for inner in value] if isinstance(value, list) else value
 
 
 # ---------------------------------------------------------------------------- the browser
@@ -267,7 +276,7 @@ def _browser(report: Report) -> dict[str, Any]:
     everywhere = [(group, cell) for group in report.groups for cell in group.cells]
     left, right = _first_pair(report)
     return {
-        "columns": [_column(one) for one in output_columns(report)],
+        "columns": [_column(column) for column in output_columns(report)],
         "cells": [
             {
                 "id": cell.measured.id,
@@ -298,15 +307,17 @@ def _first_pair(report: Report) -> tuple[int, int]:
         return 0, 0
     group = report.groups[0]
     places = {cell.measured.id: i for i, cell in enumerate(report.cells)}
-    wanted = {OperatingPoint.of(one.spec) for one in hero(report, ()).recommended}
+    wanted = {OperatingPoint.of(recommended.spec) for recommended in hero(report, ()).recommended}
     rows = [row for table in corner_tables(report, group) for row in table.rows]
     best = {row["cell"] for row in rows if row.get("best")}
     pairs = []
     for steps in group.steps:
-        mine = [cell for cell in group.ordered if cell.measured.steps == steps]
-        plain = [one for one in mine if one.measured.point == group.standard] or mine
-        others = [one for one in mine if one is not plain[0]]
-        others.sort(key=lambda one: (one.measured.point not in wanted, one.measured.id not in best))
+        cells = [cell for cell in group.ordered if cell.measured.steps == steps]
+        plain = [cell for cell in cells if cell.measured.point == group.standard] or cells
+        others = [cell for cell in cells if cell is not plain[0]]
+        others.sort(
+            key=lambda cell: (cell.measured.point not in wanted, cell.measured.id not in best)
+        )
         if others:
             liked = others[0].measured.point in wanted
             pairs.append((liked, places[plain[0].measured.id], places[others[0].measured.id]))
@@ -323,10 +334,10 @@ def _without_temperature(cell: Shown) -> str:
     return f"{spec.generator.checkpoint.sha256} {spec.seed} {spec.generator.length} {cold.id}"
 
 
-def _column(one: OutputColumn) -> dict[str, Any]:
-    column = one.column
-    said = {"label": column.heading, "help": column.help, "digits": column.digits}
-    return {"name": column.name, **said}
+def _column(output_column: OutputColumn) -> dict[str, Any]:
+    column = output_column.column
+    properties = {"label": column.heading, "help": column.help, "digits": column.digits}
+    return {"name": column.name, **properties}
 
 
 def packed(value: Any) -> str:
@@ -342,7 +353,7 @@ def _html(
     report: Report,
     words: dict[str, Any],
     keep: int,
-    told: Callable[[str], str],
+    displayed: Callable[[str], str],
     live: Mapping[str, Any] | None,
 ) -> str:
     script = "\n".join(map(_source, SCRIPTS))
@@ -351,7 +362,9 @@ def _html(
 
     def printed(value: Any) -> Any:
         """Applied to all that the templates print, before it is escaped."""
-        return told(value) if isinstance(value, str) and not isinstance(value, Markup) else value
+        return (
+            displayed(value) if isinstance(value, str) and not isinstance(value, Markup) else value
+        )
 
     environment = Environment(
         loader=PackageLoader("strop.page"),

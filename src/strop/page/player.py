@@ -39,19 +39,21 @@ def player(cell: Cell, run: Run, index: int) -> dict[str, Any] | None:
 
 def players(cell: Cell, run: Run, indices: Sequence[int]) -> list[dict[str, Any]]:
     """Those of some outputs whose rounds are known."""
-    columns = [one for one in cell.columns() if one not in ("seconds", "nfe", "leftover_masks")]
+    columns = [
+        column for column in cell.columns() if column not in ("seconds", "nfe", "leftover_masks")
+    ]
     if CHANGED not in columns or not indices:
         return []
-    last, found = max(indices), list[dict[str, Any]]()
+    last, rows = max(indices), list[dict[str, Any]]()
     for table in cell.rows(columns, after=min(indices) - 1, rows=64):
-        found += [row for row in table.to_pylist() if row["index"] in indices]
+        rows += [row for row in table.to_pylist() if row["index"] in indices]
         if table["index"][-1].as_py() >= last:
             break
     words, kept, language = tokens_of(cell, run), cell.prompts(), _language(cell, run)
-    return [_played(row, cell, words, kept, language) for row in found if any(row[CHANGED])]
+    return [_player(row, cell, words, kept, language) for row in rows if any(row[CHANGED])]
 
 
-def _played(
+def _player(
     row: dict[str, Any],
     cell: Cell,
     words: Tokens | None,
@@ -61,19 +63,19 @@ def _played(
     count = row.get("tokens", len(row["ids"]))
     ids, changed = row["ids"][:count], row[CHANGED][:count]
     generator = cell.spec.generator
-    known = {**generator.checkpoint.shape, **generator.sampler.settings}
+    settings = {**generator.checkpoint.shape, **generator.sampler.settings}
     family = FAMILIES.get(generator.checkpoint.family)
     return {
         "index": row["index"],
-        "tokens": [f" {one}" for one in ids] if words is None else words(ids),
+        "tokens": [f" {token}" for token in ids] if words is None else words(ids),
         "changed": changed,
-        "chance": row[CHANCE] and [_number(one) for one in row[CHANCE][:count]],
-        "earlier": _earlier(row[BEFORE], ids, known.get("mask_id"), words),
+        "chance": row[CHANCE] and [_number(chance) for chance in row[CHANCE][:count]],
+        "earlier": _earlier_tokens(row[BEFORE], ids, settings.get("mask_id"), words),
         "rounds": max(changed, default=0),
         "noise": "mask" if family is None else family.noise,
-        "block": next((int(known[name]) for name in BLOCKS if known.get(name)), None),
-        "given": _given(kept, row["index"]),
-        "wrong": None if language is None else _wrong(language, row["text"], len(ids)),
+        "block": next((int(settings[name]) for name in BLOCKS if settings.get(name)), None),
+        "given": _prompt_pieces(kept, row["index"]),
+        "wrong": None if language is None else _mistakes(language, row["text"], len(ids)),
     }
 
 
@@ -81,40 +83,45 @@ def _number(chance: float) -> float | None:
     return None if math.isnan(chance) else float(f"{chance:.3g}")
 
 
-def _earlier(
-    found: list[dict[str, Any]] | None, ids: list[int], mask: int | None, words: Tokens | None
+def _earlier_tokens(
+    changes: list[dict[str, Any]] | None, ids: list[int], mask: int | None, words: Tokens | None
 ) -> list[list[Any]] | None:
     """What stood before: round, place, text (None: masked again) and chance."""
 
-    def told(token: int, place: int) -> str | None:
+    def text_of(token: int, position: int) -> str | None:
         if token == mask:
             return None
         if words is None:
             return f" {token}"
-        return words([ids[0], token])[1] if place else words([token])[0]
+        return words([ids[0], token])[1] if position else words([token])[0]
 
-    if found is None:
+    if changes is None:
         return None
     return [
-        [one["round"], one["place"], told(one["token"], one["place"]), _number(one[CHANCE])]
-        for one in found
+        [
+            change["round"],
+            change["place"],
+            text_of(change["token"], change["place"]),
+            _number(change[CHANCE]),
+        ]
+        for change in changes
     ]
 
 
-def _given(kept: KeptPrompts | None, index: int) -> list[list[Any]]:
+def _prompt_pieces(kept: KeptPrompts | None, index: int) -> list[list[Any]]:
     """What stood there from the start: before which token, and its text."""
     pieces = None if kept is None else kept.pieces_of(index)
-    found: list[list[Any]] = []
-    place = 0
+    prompts: list[list[Any]] = []
+    position = 0
     for piece in pieces or ():
         if isinstance(piece, int):
-            place += piece
+            position += piece
         else:
-            found.append([place, piece])
-    return found
+            prompts.append([position, piece])
+    return prompts
 
 
-def _wrong(language: Language, text: str | None, count: int) -> dict[int, str] | None:
+def _mistakes(language: Language, text: str | None, count: int) -> dict[int, str] | None:
     """By place from 0, what must be wrong on a known language, and what asks for something else."""
     from strop.errors import UserError
     from strop.language import explain
@@ -122,10 +129,10 @@ def _wrong(language: Language, text: str | None, count: int) -> dict[int, str] |
     try:
         if text is None or len(language.encode(text)) != count:
             return None
-        found = explain(text, language=language).wrong
+        mistakes = explain(text, language=language).wrong
     except UserError:  # words that the language does not have
         return None
-    return {one.position - 1: f"{one.should} ({one.because})" for one in found}
+    return {mistake.position - 1: f"{mistake.should} ({mistake.because})" for mistake in mistakes}
 
 
 def _language(cell: Cell, run: Run) -> Language | None:
@@ -149,9 +156,9 @@ def tokens_of(cell: Cell, run: Run) -> Tokens | None:
     if language is not None:
         return _words([*language.vocabulary, "[MASK]"])
     source = str(run.asked.get("checkpoint") or "")
-    place = embedded_path(source) if source.startswith(EMBEDDED) else Path(source)
-    places = [place, place.parent] if source else []
-    files = [one / FILES[0] for one in places if (one / FILES[0]).is_file()]
+    checkpoint = embedded_path(source) if source.startswith(EMBEDDED) else Path(source)
+    places = [checkpoint, checkpoint.parent] if source else []
+    files = [folder / FILES[0] for folder in places if (folder / FILES[0]).is_file()]
     if not files and cell.spec.generator.checkpoint.shape.get("vocab_size") in GPT2:
         from importlib import resources
 
@@ -163,17 +170,19 @@ def tokens_of(cell: Cell, run: Run) -> Tokens | None:
 def _of_file(file: Path, _: int) -> Tokens | None:
     """The tokens of a vocabulary; None where the file is of another kind."""
     try:
-        said = json.loads(file.read_text("utf-8"))
-        model = said.get("model", {"vocab": said})
+        document = json.loads(file.read_text("utf-8"))
+        model = document.get("model", {"vocab": document})
         vocab = model["vocab"]
         if isinstance(vocab, list):  # Unigram: pieces with their scores
-            vocab = {one[0]: k for k, one in enumerate(vocab)}
+            vocab = {piece[0]: k for k, piece in enumerate(vocab)}
         names = {int(k): word for word, k in vocab.items()}
-        names |= {int(one["id"]): one["content"] for one in said.get("added_tokens") or ()}
+        names |= {
+            int(token["id"]): token["content"] for token in document.get("added_tokens") or ()
+        }
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return None
     listed = [names.get(k, f"[UNK:{k}]") for k in range(max(names, default=-1) + 1)]
-    if any(one.startswith("▁") for one in listed):
+    if any(word.startswith("▁") for word in listed):
         return lambda ids: [_at(listed, k).replace("▁", " ") for k in ids]
     if model.get("type") == "WordLevel":
         return _words(listed)
@@ -190,11 +199,11 @@ def _of_file(file: Path, _: int) -> Tokens | None:
 def _words(vocabulary: Sequence[str]) -> Tokens:
     """Whole words: a space before each but the first, and none before what closes."""
 
-    def told(ids: Sequence[int]) -> list[str]:
+    def spelled(ids: Sequence[int]) -> list[str]:
         words = [_at(vocabulary, k) for k in ids]
         return [w if i == 0 or w in CLOSING else f" {w}" for i, w in enumerate(words)]
 
-    return told
+    return spelled
 
 
 def _at(vocabulary: Sequence[str], k: int) -> str:

@@ -71,16 +71,16 @@ class Drawing:
         return float(self.figure.get_figwidth())
 
 
-def mended(figure: Figure, told: Callable[[str], str]) -> Figure:
-    """A figure whose texts are harmless: each as `told` says it, and never a broken formula."""
+def mended(figure: Figure, displayed: Callable[[str], str]) -> Figure:
+    """A figure whose texts are harmless: as `displayed` gives each, and never a broken formula."""
     for text in figure.findobj(Text):
         assert isinstance(text, Text)
-        said = told(text.get_text())
-        if said != text.get_text():
-            text.set_text(said)
-        if "$" in said and text.get_parse_math():
+        words = displayed(text.get_text())
+        if words != text.get_text():
+            text.set_text(words)
+        if "$" in words and text.get_parse_math():
             try:
-                for line in said.split("\n"):  # as matplotlib does
+                for line in words.split("\n"):  # as matplotlib does
                     MathTextParser("path").parse(line)
             except ValueError:
                 text.set_parse_math(False)
@@ -92,7 +92,7 @@ def inline(
     name: str,
     label: str,
     cells: Mapping[str, Iterable[float]] = {},
-    told: Callable[[str], str] = str,
+    displayed: Callable[[str], str] = str,
     *,
     bare: bool = False,
 ) -> tuple[str, Chart]:
@@ -112,15 +112,17 @@ def inline(
     text = re.sub(r'(<svg[^>]*?) width="[^"]*" height="[^"]*"', r"\1", text)
     for colour, variable in VARIABLES.items():
         text = text.replace(colour, f"var({variable})")
-    found = chart(figure, cells)
-    marks = "".join(_mark(i, one, told(found.words(one))) for i, one in enumerate(found.marks))
+    plotted = chart(figure, cells)
+    marks = "".join(
+        _mark(i, mark, displayed(plotted.words(mark))) for i, mark in enumerate(plotted.marks)
+    )
     text = text.replace("</svg>", f'<g class="marks">{marks}</g></svg>')
     # The attribute is ours, not the text's: quotes and angle brackets are escaped.
-    role = "group" if found.marks else "img"
+    role = "group" if plotted.marks else "img"
     text = text.replace("<svg", f'<svg role="{role}" aria-label="{escape(label)}"', 1)
     # What the page's script draws beside the marks has their colours, in the dark as well.
-    marked = (replace(one, colour=_variable(one.colour)) for one in found.marks)
-    return text, replace(found, marks=tuple(marked))
+    marked = (replace(mark, colour=_variable(mark.colour)) for mark in plotted.marks)
+    return text, replace(plotted, marks=tuple(marked))
 
 
 def _variable(colour: str) -> str:
@@ -142,11 +144,11 @@ def _bare(figure: Figure) -> str:
     return re.sub(r'viewBox="[^"]*"', f'viewBox="0 {top:.2f} {wide:g} {high - top:.2f}"', text)
 
 
-def _mark(i: int, one: ChartMark, words: str) -> str:
-    cell = f' data-cell="{escape(one.cell)}"' if one.cell else ""
-    role = "button" if one.cell else "img"
+def _mark(i: int, mark: ChartMark, words: str) -> str:
+    cell = f' data-cell="{escape(mark.cell)}"' if mark.cell else ""
+    role = "button" if mark.cell else "img"
     return (
-        f'<circle class="value" cx="{one.left:.1f}" cy="{one.top:.1f}" r="5" role="{role}" '
+        f'<circle class="value" cx="{mark.left:.1f}" cy="{mark.top:.1f}" r="5" role="{role}" '
         f'tabindex="{-1 if i else 0}" aria-label="{escape(words)}"{cell}>'
         f"<title>{escape(words)}</title></circle>"
     )

@@ -92,18 +92,18 @@ def _series(
     title = f"Judged by {judge}"
     if numbers is None:
         title += f": not scored since; strop groupeval score {shlex.quote(name)} adds it"
-    found = numbers or {"cells": {}}
-    rows = [_row(one, mine, cells) for one, mine in found["cells"].items()]
+    results = numbers or {"cells": {}}
+    rows = [_row(cell_name, scores, cells) for cell_name, scores in results["cells"].items()]
     columns = ANSWERS if judgments.by_prompt else COLUMNS
-    there = {name for row in rows for name, value in row.items() if value is not None}
-    columns = tuple(one for one in columns if one.name in there) if rows else columns
+    filled = {name for row in rows for name, value in row.items() if value is not None}
+    columns = tuple(column for column in columns if column.name in filled) if rows else columns
     from strop.groupeval.validation import card_of, card_words
 
     who = judgments.judge
     judged = who is not None and who.kind != "human" and judgments.modes
-    known = found.get("card") or card_of(who)
-    card = card_words(known, who.title, judgments.profile) if who and judged else ""
-    compared = _renamed(differences(found), found["cells"], cells)
+    card_document = results.get("card") or card_of(who)
+    card = card_words(card_document, who.title, judgments.profile) if who and judged else ""
+    compared = _with_page_names(differences(results), results["cells"], cells)
     return JudgedSeries(judge, offline, Table(title, columns, rows), compared, card)
 
 
@@ -132,19 +132,19 @@ def beside_each_other(
 
     for source in sources:
         series = list_series(source) if Path(source).is_dir() else []
-        judges = [load_judgments(f"{source}@{one.id}") for one in series]
+        judges = [load_judgments(f"{source}@{judged.id}") for judged in series]
         for pair in (*combinations(judges, 2), *product(judges, rated)):
             with suppress(UserError):  # there is nothing that both judged
-                yield _renamed(two_judges(*pair), pair[0].cells, cells)
+                yield _with_page_names(two_judges(*pair), pair[0].cells, cells)
 
 
-def two_judges(one: Judgments, other: Judgments) -> Table:
+def two_judges(first: Judgments, other: Judgments) -> Table:
     """How far two judges agree, and what each says of every generator against the first."""
     from strop.groupeval.bootstrap import against_first
     from strop.groupeval.trust import agree, common
 
-    found = agree([one, other])
-    names = [_label(judge, judge.source) for judge in (one, other)]
+    agreement = agree([first, other])
+    names = [_label(judge, judge.source) for judge in (first, other)]
     rows = [
         row
         | {
@@ -152,33 +152,38 @@ def two_judges(one: Judgments, other: Judgments) -> Table:
             "judge": name,
             "outputs": row["n_outputs_a"] + row["n_outputs_b"],
         }
-        for name, judge in zip(names, common([one, other]), strict=True)
+        for name, judge in zip(names, common([first, other]), strict=True)
         for row in against_first(judge)
     ]
-    alpha = found["alpha"]["quality"]
-    told = "all grades are the same" if alpha is None else f"agreement {alpha:.2f}"
-    title = f"{names[0]} beside {names[1]}: {found['n_outputs']} outputs graded by both, {told}"
+    alpha = agreement["alpha"]["quality"]
+    alike = "all grades are the same" if alpha is None else f"agreement {alpha:.2f}"
+    title = (
+        f"{names[0]} beside {names[1]}: {agreement['n_outputs']} outputs graded by both, {alike}"
+    )
     rows.sort(key=lambda row: row["pair"])
     return Table(f"{title} (Krippendorff's alpha of quality)", SIDES, rows)
 
 
-def _row(name: str, found: dict[str, Any], cells: Sequence[Shown]) -> dict[str, Any]:
+def _row(name: str, scores: dict[str, Any], cells: Sequence[Shown]) -> dict[str, Any]:
     cell = recognised(name, cells)
     return {
         "name": name if cell is None else cell.plain_name,
         "mark": "" if cell is None else cell.measured.mark,
-        "geq": found["geq"],
-        "ged": found["ged"],
-        **{one.name: found.get(one.name) for one in ANSWERS[2:-1]},
-        "judged": f"{found['n_groups']} of {found['n_groups_asked']}",
+        "geq": scores["geq"],
+        "ged": scores["ged"],
+        **{column.name: scores.get(column.name) for column in ANSWERS[2:-1]},
+        "judged": f"{scores['n_groups']} of {scores['n_groups_asked']}",
     }
 
 
-def _renamed(table: Table, names: Iterable[str], cells: Sequence[Shown]) -> Table:
+def _with_page_names(table: Table, names: Iterable[str], cells: Sequence[Shown]) -> Table:
     """With the page's names of generators in all words, where it shows them."""
     called = {name: cell.plain_name for name in names if (cell := recognised(name, cells))}
     rows = [
-        {key: replaced(one, called) if isinstance(one, str) else one for key, one in row.items()}
+        {
+            key: replaced(value, called) if isinstance(value, str) else value
+            for key, value in row.items()
+        }
         for row in table.rows
     ]
     return replace(table, rows=rows)
@@ -186,8 +191,8 @@ def _renamed(table: Table, names: Iterable[str], cells: Sequence[Shown]) -> Tabl
 
 def recognised(name: str, cells: Sequence[Shown]) -> Shown | None:
     """The cell that GroupEval calls so; a name that two cells could have names neither."""
-    found = [cell for cell in cells if name == cell.measured.id or _fits(name, cell)]
-    return found[0] if len(found) == 1 else None
+    matches = [cell for cell in cells if name == cell.measured.id or _fits(name, cell)]
+    return matches[0] if len(matches) == 1 else None
 
 
 def _fits(name: str, cell: Shown) -> bool:
@@ -215,10 +220,12 @@ POINT = Column("point", "sampler", help="Temperature, precision of the draw, wha
 def corner_tables(report: Report, group: CellGroup) -> list[Table]:
     """One per perplexity that some cell of the group has; without any, one of entropies."""
     have = [score.metric for cell in group.cells for score in cell.measured.perplexities]
-    mine = {spec: name for spec, name in report.perplexities.items() if spec in have}
-    if not mine:
+    perplexities = {spec: name for spec, name in report.perplexities.items() if spec in have}
+    if not perplexities:
         return [corner_table(group, None, "Entropy in nats")]
-    return [corner_table(group, one, f"Perplexity under {name}") for one, name in mine.items()]
+    return [
+        corner_table(group, spec, f"Perplexity under {name}") for spec, name in perplexities.items()
+    ]
 
 
 def corner_table(group: CellGroup, wanted: MetricSpec | None, title: str) -> Table:
@@ -226,7 +233,7 @@ def corner_table(group: CellGroup, wanted: MetricSpec | None, title: str) -> Tab
     rows = []
     for steps in group.steps:
         line = {c.label: c for c in group.cells if c.measured.steps == steps}
-        lowest = _lowest([one.measured for one in line.values()], wanted)
+        lowest = _lowest([cell.measured for cell in line.values()], wanted)
         # Every column in every line: a table's columns come in the order of its rows.
         rows += [
             _corner(group, steps, label, line.get(label), wanted, lowest) for label in group.labels
@@ -248,27 +255,27 @@ def _corner(
     row: dict[str, Any] = {"steps": steps, "point": label, "value": None, "cell": None}
     if cell is None:
         return row
-    one = cell.measured
-    level, entropy = value_of(one, wanted), one.entropy
-    best = one is lowest
+    measured = cell.measured
+    level, entropy = value_of(measured, wanted), measured.entropy
+    best = measured is lowest
     return row | {
         "value": level,
         **({} if entropy is None else {"entropy": entropy.value}),
-        "mark": one.mark,
+        "mark": measured.mark,
         "best": best,
-        "sign": one.mark + (BEST if best else ""),
-        "standard": one.point == group.standard,
-        "few": one.outputs if one.outputs < SMALL else None,
-        "cell": one.id,
+        "sign": measured.mark + (BEST if best else ""),
+        "standard": measured.point == group.standard,
+        "few": measured.outputs if measured.outputs < SMALL else None,
+        "cell": measured.id,
     }
 
 
 def _lowest(cells: Iterable[Measured], wanted: MetricSpec | None) -> Measured | None:
     """Lowest perplexity among those not below or near the guard; one alone is no winner."""
     passing = [
-        (found.value, i, cell)
+        (level.value, i, cell)
         for i, cell in enumerate(cells)
-        if wanted is not None and not cell.mark and (found := value_of(cell, wanted)) is not None
+        if wanted is not None and not cell.mark and (level := value_of(cell, wanted)) is not None
     ]
     return min(passing)[2] if len(passing) > 1 else None
 
@@ -277,21 +284,21 @@ def facts(group: CellGroup) -> list[str]:
     """What holds for all of a group's numbers, in sentences."""
     counts = sorted({cell.measured.outputs for cell in group.cells})
     outputs = f"{counts[0]}" if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
-    told = [f"Length {group.length:,}, seed {group.seed}, {outputs} outputs per cell."]
+    sentences = [f"Length {group.length:,}, seed {group.seed}, {outputs} outputs per cell."]
     few = [cell.plain_name for cell in group.cells if cell.measured.outputs < SMALL]
     if few:
         who = "All pools have" if len(few) == len(group.cells) else f"Pools ({listed(few)}) have"
-        told.append(
+        sentences.append(
             f"{who} fewer than {SMALL} outputs: intervals by resampling are too short there, at 8 "
             "outputs about 91% instead of 95%."
         )
     for guard in group.guards:
         if guard.threshold is None:
-            told.append(f"No entropy guard: {guard.source}.")
+            sentences.append(f"No entropy guard: {guard.source}.")
         else:
-            told.append(f"Guard: entropy of at least {guard.threshold:.2f} ({guard.source}).")
-    told += [f"{note}." for note in cut_notes([cell.measured for cell in group.cells])]
-    return [*told, *group.notes]
+            sentences.append(f"Guard: entropy of at least {guard.threshold:.2f} ({guard.source}).")
+    sentences += [f"{note}." for note in cut_notes([cell.measured for cell in group.cells])]
+    return [*sentences, *group.notes]
 
 
 # ---------------------------------------------------------------------------- every metric
@@ -308,40 +315,40 @@ class OutputColumn:
         """Of the outputs with these numbers; nan where one has none."""
         if self.metric is None:
             return np.array([cell.calls.get(number, np.nan) for number in wanted.tolist()])
-        found = next((s for s in cell.measured.scores if s.metric == self.metric), None)
-        if found is None or not len(found.index):
+        score = next((s for s in cell.measured.scores if s.metric == self.metric), None)
+        if score is None or not len(score.index):
             return np.full(len(wanted), np.nan)
-        place = np.minimum(np.searchsorted(found.index, wanted), len(found.index) - 1)
-        told = found.record.values(found.columns)[place]
-        return np.where((found.index[place] == wanted) & np.isfinite(told), told, np.nan)
+        positions = np.minimum(np.searchsorted(score.index, wanted), len(score.index) - 1)
+        numbers = score.record.values(score.columns)[positions]
+        return np.where((score.index[positions] == wanted) & np.isfinite(numbers), numbers, np.nan)
 
 
 def output_columns(report: Report) -> list[OutputColumn]:
     """Of every metric that says something of single outputs."""
-    found = [
+    columns = [
         OutputColumn(_named(record.output, name), spec)
         for record in metrics()
         if record.output is not None
         for spec, name in _of(report, record.name).items()
     ]
     calls = Column("calls", digits=4, help="Network calls that the output took part in.")
-    return [*found, *([OutputColumn(calls, None)] if report.cells else [])]
+    return [*columns, *([OutputColumn(calls, None)] if report.cells else [])]
 
 
 def pool_table(report: Report, group: CellGroup) -> Table:
     """Every number of every pool, as the records of the metrics have them."""
-    columns, rows = [STEPS, POINT, Column("outputs")], [_pool_row(one) for one in group.ordered]
+    columns, rows = [STEPS, POINT, Column("outputs")], [_pool_row(cell) for cell in group.ordered]
     for record in metrics():
         for spec, name in _of(report, record.name).items():
-            for one in (one for one in record.aggregates if one.shown):
-                key = f"{spec.id} {one.column.name}"
+            for aggregate in (aggregate for aggregate in record.aggregates if aggregate.shown):
+                key = f"{spec.id} {aggregate.column.name}"
                 for cell, row in zip(group.ordered, rows, strict=True):
-                    mine = next((s for s in cell.measured.scores if s.metric == spec), None)
-                    found = None if mine is None else mine.values[one.column.name]
-                    if found is not None:
-                        row[key] = found
+                    score = next((s for s in cell.measured.scores if s.metric == spec), None)
+                    value = None if score is None else score.values[aggregate.column.name]
+                    if value is not None:
+                        row[key] = value
                 if any(key in row for row in rows):
-                    columns.append(_named(one.column, name, key))
+                    columns.append(_named(aggregate.column, name, key))
     columns.append(Column("calls", "network calls", digits=4, help="Per output."))
     seconds = "Per output, as the run's machine and batches had it."
     columns.append(Column("seconds", digits=3, help=seconds))
@@ -349,20 +356,20 @@ def pool_table(report: Report, group: CellGroup) -> Table:
 
 
 def _pool_row(cell: Shown) -> dict[str, Any]:
-    one = cell.measured
+    measured = cell.measured
     return {
-        "steps": one.steps,
-        "point": f"{cell.label} {one.mark}".rstrip(),
-        "outputs": one.outputs,
-        "calls": one.calls,
-        "seconds": one.seconds,
+        "steps": measured.steps,
+        "point": f"{cell.label} {measured.mark}".rstrip(),
+        "outputs": measured.outputs,
+        "calls": measured.calls,
+        "seconds": measured.seconds,
     }
 
 
 def _of(report: Report, record: str) -> dict[MetricSpec, str]:
     """The metrics of one record; named where there are several."""
-    mine = {spec: name for spec, name in report.metrics.items() if spec.name == record}
-    return mine if len(mine) > 1 else dict.fromkeys(mine, "")
+    specs = {spec: name for spec, name in report.metrics.items() if spec.name == record}
+    return specs if len(specs) > 1 else dict.fromkeys(specs, "")
 
 
 def _named(column: Column, name: str, key: str | None = None) -> Column:
@@ -376,10 +383,14 @@ def rows_of(cell: Shown, columns: Sequence[OutputColumn]) -> list[list[Any]]:
     numbers = np.array(list(cell.texts), np.int64)
     values = [column.values(cell, numbers).tolist() for column in columns]
     return [
-        [index, encodable(text), [_shortened(one[place]) for one in values]]
-        for place, (index, text) in enumerate(cell.texts.items())
+        [
+            index,
+            encodable(text),
+            [_few_figures(column_values[position]) for column_values in values],
+        ]
+        for position, (index, text) in enumerate(cell.texts.items())
     ]
 
 
-def _shortened(value: float) -> float | None:
+def _few_figures(value: float) -> float | None:
     return None if math.isnan(value) else float(f"{value:.{FIGURES}g}")

@@ -21,7 +21,7 @@ def _run(ask: Ask) -> Result:
     from strop.page.live.guarded import new_token
     from strop.page.live.server import Listener, Server, Viewer
 
-    listening = _listening(ask["port"])
+    listening = _listening_socket(ask["port"])
     port, token = listening.getsockname()[1], new_token()
     address = f"http://{HOST}:{port}/{token}/"
     server = Server(Viewer(paths), token, port)
@@ -42,7 +42,9 @@ def _run(ask: Ask) -> Result:
 
 def _folders(given: tuple[str, ...] | None) -> list[Path]:
     """What is to be shown: what was named, or all that `strop ls` finds below the current place."""
-    paths = [Path(one) for one in given or ()] or [Path(one.run) for one in find(Path())]
+    paths = [Path(folder) for folder in given or ()] or [
+        Path(folder.run) for folder in find(Path())
+    ]
     if not paths:
         raise UserError(
             "There is nothing to show below the current directory.",
@@ -60,15 +62,15 @@ def _folders(given: tuple[str, ...] | None) -> list[Path]:
                 expected="a directory that strop made, or a .jsonl of judgments",
                 fix="strop ls",
             )
-    paths = [shown for path in paths for shown in _held(path)]
+    paths = [shown for path in paths for shown in _run_folders(path)]
     return list({path.resolve(): path for path in paths}.values())
 
 
-def _held(path: Path) -> list[Path]:
+def _run_folders(path: Path) -> list[Path]:
     """A directory that strop made, or those that lie below one that it did not make."""
     if path.is_file():
         return [path]
-    below = [Path(one.run) for one in find(path)]
+    below = [Path(found_run.run) for found_run in find(path)]
     if not below:
         raise UserError(
             "There is nothing to show in this directory.",
@@ -79,7 +81,7 @@ def _held(path: Path) -> list[Path]:
     return below
 
 
-def _listening(port: int | None) -> socket.socket:
+def _listening_socket(port: int | None) -> socket.socket:
     """A socket of this machine alone: at the port that was asked for, or the first free one."""
     refused: OSError | None = None
     for wanted in [port] if port is not None else [*range(PORT, PORT + TRIED), 0]:

@@ -106,11 +106,11 @@ class Paged:
         every = self.numbers
         find = Find(every, True)
         if wish.search:
-            find = find.within(self._kept("search", wish.search.lower(), self._search))
+            find = find.within(self._cached("search", wish.search.lower(), self._search))
         if wish.repeats:
-            find = find.within(self._kept("repeats", wish.repeats, self._repeating))
+            find = find.within(self._cached("repeats", wish.repeats, self._repeating))
         if unlike is not None:
-            find = find.within(self._different(unlike))
+            find = find.within(self._differing(unlike))
         kept = find.numbers
         if wish.column is not None:
             values = self._values(wish.column, every, kept)
@@ -135,8 +135,8 @@ class Paged:
         names = ["index", "text", "ids", "nfe", "tokens"]
         names = [name for name in names if name in self._cell.columns()]
         for first, count in _spans(wanted):
-            for found in self._cell.rows(names, after=first - 1, rows=max(count, AHEAD)):
-                table = found.slice(0, count)
+            for batch in self._cell.rows(names, after=first - 1, rows=max(count, AHEAD)):
+                table = batch.slice(0, count)
                 index = table["index"].to_pylist()
                 texts |= dict(zip(index, self._texts(table), strict=True))
                 calls |= dict(zip(index, table["nfe"].to_pylist(), strict=True))
@@ -175,7 +175,7 @@ class Paged:
         calls[there] = table["nfe"].to_numpy()[np.isin(table["index"].to_numpy(), every)]
         return calls
 
-    def _kept(self, kind: str, wanted: Any, search: Callable[[Any], Find]) -> Find:
+    def _cached(self, kind: str, wanted: Any, search: Callable[[Any], Find]) -> Find:
         """A search's find, made once while the outputs stay the same."""
         find = self._finds.get((kind, wanted))
         if find is None:
@@ -206,18 +206,20 @@ class Paged:
 
         return self._scan(lambda table: list(map(repeats, self._texts(table))))
 
-    def _different(self, other: Paged) -> Find:
+    def _differing(self, other: Paged) -> Find:
         """The outputs whose text is not that of the other cell's output of the same number."""
-        (hashes, mine), (other_hashes, others) = self._text_hashes(), other._text_hashes()
-        numbers, at, other_at = np.intersect1d(mine.numbers, others.numbers, return_indices=True)
+        (hashes, find), (other_hashes, other_find) = self._text_hashes(), other._text_hashes()
+        numbers, at, other_at = np.intersect1d(
+            find.numbers, other_find.numbers, return_indices=True
+        )
         differ = hashes[at] != other_hashes[other_at]
-        return Find(numbers[differ], mine.whole and others.whole)
+        return Find(numbers[differ], find.whole and other_find.whole)
 
     def _text_hashes(self) -> tuple[NDArray[np.int64], Find]:
         """A 64-bit hash of every text: equal where texts are equal, and else as good as never."""
         _ = self.numbers  # which forgets the hashes where outputs have come since
-        known = self._hashes
-        if known is None:
+        known_hashes = self._hashes
+        if known_hashes is None:
             hashes: list[int] = []
 
             def hashed(table: Any) -> Any:
@@ -225,12 +227,12 @@ class Paged:
                 return np.ones(len(table), bool)
 
             find = self._scan(hashed)
-            known = self._hashes = np.array(hashes, np.int64), find
-        return known
+            known_hashes = self._hashes = np.array(hashes, np.int64), find
+        return known_hashes
 
     def _scan(self, wanted: Callable[[Any], Any]) -> Find:
         """Which outputs are wanted, by one truth value for each row of a table of texts."""
-        found, whole = [np.zeros(0, np.int64)], True
+        numbers, whole = [np.zeros(0, np.int64)], True
         end = time.monotonic() + SECONDS
         names = ["index", "text", *({"ids", "tokens"} & set(self._cell.columns()))]
         names = names if self._shown.as_ids else names[:2]
@@ -238,8 +240,8 @@ class Paged:
             whole = time.monotonic() < end
             if not whole:
                 break
-            found.append(table["index"].to_numpy()[np.asarray(wanted(table), bool)])
-        return Find(np.concatenate(found), whole)
+            numbers.append(table["index"].to_numpy()[np.asarray(wanted(table), bool)])
+        return Find(np.concatenate(numbers), whole)
 
 
 def _spans(wanted: NDArray[np.int64]) -> list[tuple[int, int]]:

@@ -44,8 +44,8 @@ class Ratings:
         # A line without its end was being written by a server that was killed.
         for line in content[: content.rfind(b"\n") + 1].splitlines():
             try:
-                said = json.loads(line)
-                latest[str(said["cell"]), int(said["index"])] = said["value"]
+                entry = json.loads(line)
+                latest[str(entry["cell"]), int(entry["index"])] = entry["value"]
             except (ValueError, KeyError, TypeError):
                 continue
         return [(*which, value) for which, value in latest.items() if value is not None]
@@ -65,15 +65,15 @@ class Ratings:
         """The file that GroupEval reads, under the names that a plan of this run would give."""
         run = Run.open(self.run)
         names = dict(zip(run.wanted(), cell_names(self.run, run.cells()), strict=True))
-        told = [
+        verdicts = [
             GroupVerdict(
                 names[cell], 0, index, (Grade(index, True, (value,) * DIMENSIONS, None),), "high"
             )
             for cell, index, value in sorted(self.now())
             if cell in names
         ]
-        if told:
-            write(self.run / RATINGS, portable_text(told).encode())
+        if verdicts:
+            write(self.run / RATINGS, portable_text(verdicts).encode())
         else:  # all were taken back; a file without a judgment is refused
             (self.run / RATINGS).unlink(missing_ok=True)
 

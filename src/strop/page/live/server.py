@@ -90,7 +90,7 @@ class Viewer:
     def chosen(self, view: str) -> tuple[int, ...]:
         """The folders of a view, `0` or `0+2`; a KeyError where there is none of this name."""
         words = view.split("+")
-        if not all(one.isascii() and one.isdigit() and len(one) < 6 for one in words):
+        if not all(word.isascii() and word.isdigit() and len(word) < 6 for word in words):
             raise KeyError(view)
         numbers = tuple(dict.fromkeys(map(int, words)))
         if max(numbers) >= len(self.folders):
@@ -114,9 +114,9 @@ class Viewer:
         """What a page knows of the server: its view, and the folders in it."""
         with self._looking:
             folders = [
-                {"number": one.number, "name": one.name, "kind": one.kind}
-                for one in self.folders
-                if one.number in numbers
+                {"number": folder.number, "name": folder.name, "kind": folder.kind}
+                for folder in self.folders
+                if folder.number in numbers
             ]
         view = "+".join(map(str, numbers))
         return {"view": view, "folders": folders, "ratings": True, "version": UNKNOWN}
@@ -124,25 +124,25 @@ class Viewer:
     def index(self) -> str:
         """The page of all folders, of which one chooses."""
         self.look()
-        return _announced(self.about(range(len(self.folders))) | {"index": True})
+        return _announcement(self.about(range(len(self.folders))) | {"index": True})
 
     def waiting(self, numbers: tuple[int, ...]) -> str:
         """What stands in the place of a page that is not ready."""
-        return _announced(self.about(numbers) | {"waiting": True})
+        return _announcement(self.about(numbers) | {"waiting": True})
 
     def made(self, numbers: tuple[int, ...]) -> Made:
         """The page of a view; one that is out of date is shown a little longer if it was dear."""
         looks = self._looks(numbers)
         with self._making:
-            known = self._made.get(numbers)
-            if known is not None:
+            last = self._made.get(numbers)
+            if last is not None:
                 share = SHARE if any(self.folders[i].busy for i in numbers) else 0.0
-                young = time.monotonic() - known.at < max(LEAST, share * known.cost)
-                if young or known.looks == looks:
-                    return known
+                young = time.monotonic() - last.at < max(LEAST, share * last.cost)
+                if young or last.looks == looks:
+                    return last
             new = self._rendered(numbers, looks)
-            if known is not None and known.looks == looks:
-                new.paged = known.paged
+            if last is not None and last.looks == looks:
+                new.paged = last.paged
             self._made[numbers] = new
             self._first.pop(numbers, None)
             return new
@@ -159,10 +159,10 @@ class Viewer:
         self.look(numbers)
         looks = self._looks(numbers)
         with self._beginning:
-            known = self.known(numbers)
-            if known is None:
-                known = self._first[numbers] = self._rendered(numbers, looks, measured=False)
-            return known
+            made = self.known(numbers)
+            if made is None:
+                made = self._first[numbers] = self._rendered(numbers, looks, measured=False)
+            return made
 
     def _rendered(
         self,
@@ -172,7 +172,7 @@ class Viewer:
         measured: bool = True,
     ) -> Made:
         began = time.monotonic()
-        report = self._gathered(numbers, measured)
+        report = self._report(numbers, measured)
         html = render(report, live=self.about(numbers)).html
         version = hashlib.sha256(html.encode()).hexdigest()[:16]
         html = html.replace(UNKNOWN, version)
@@ -194,14 +194,14 @@ class Viewer:
 
     def outdated(self, numbers: tuple[int, ...]) -> bool:
         """Whether a view's folders have changed since its page was made."""
-        known = self._made.get(numbers)
-        return known is None or known.looks != self._looks(numbers)
+        made = self._made.get(numbers)
+        return made is None or made.looks != self._looks(numbers)
 
     def paged(self, numbers: tuple[int, ...], cell: str) -> Paged:
         """The outputs of one of a view's cells; a KeyError where it has none of this id."""
         made = self.shown(numbers)
         if cell not in made.paged:
-            shown = next((one for one in made.report.cells if one.measured.id == cell), None)
+            shown = next((each for each in made.report.cells if each.measured.id == cell), None)
             if shown is None:
                 raise KeyError(cell)
             where = Cell.open(shown.measured.path)
@@ -210,9 +210,9 @@ class Viewer:
 
     def run_of(self, numbers: tuple[int, ...], cell: str) -> Run:
         """The run that holds one of a view's cells."""
-        for one in self.shown(numbers).report.cells:
-            if one.measured.id == cell:
-                return Run.open(one.measured.path.parents[1])
+        for shown_cell in self.shown(numbers).report.cells:
+            if shown_cell.measured.id == cell:
+                return Run.open(shown_cell.measured.path.parents[1])
         raise KeyError(cell)
 
     def ratings(self, run: Path) -> Ratings:
@@ -221,41 +221,49 @@ class Viewer:
 
     def rated(self, numbers: tuple[int, ...]) -> list[list[Any]]:
         """All ratings of a view's outputs."""
-        cells = {one.measured.id: one.measured.path for one in self.shown(numbers).report.cells}
+        cells = {cell.measured.id: cell.measured.path for cell in self.shown(numbers).report.cells}
         runs = dict.fromkeys(path.parents[1] for path in cells.values())
-        found = [one for run in runs for one in self.ratings(run).now()]
-        return [list(one) for one in found if one[0] in cells]
+        ratings = [rating for run in runs for rating in self.ratings(run).now()]
+        return [list(rating) for rating in ratings if rating[0] in cells]
 
     def _looks(self, numbers: tuple[int, ...]) -> tuple[Mapping[str, Any], ...]:
         with self._looking:
             return tuple(self.folders[i].files for i in numbers)
 
-    def _measured(self, run: Run) -> Frame:
+    def _frame(self, run: Run) -> Frame:
         """The numbers of a run: computed once for what lies in it, of which ratings are no part."""
         beside = f"{RATINGS.parts[0]}/"
         files = walk(run.path, self._allowed).items()
-        looks = {name: one for name, one in files if not (name.startswith(beside) or is_hold(name))}
-        known = self._frames.get(run.path)
-        if known is None or known[0] != looks:
-            known = self._frames[run.path] = looks, read_run(run)
-        return known[1]
+        looks = {
+            name: status for name, status in files if not (name.startswith(beside) or is_hold(name))
+        }
+        looks_and_frame = self._frames.get(run.path)
+        if looks_and_frame is None or looks_and_frame[0] != looks:
+            looks_and_frame = self._frames[run.path] = looks, read_run(run)
+        return looks_and_frame[1]
 
-    def _gathered(self, numbers: tuple[int, ...], measured: bool) -> Report:
+    def _report(self, numbers: tuple[int, ...], measured: bool) -> Report:
         """What the folders hold; of those that hold nothing yet, nothing."""
-        sound = [one for one in self.folders if one.number in numbers and one.error is None]
-        read = self._measured if measured else unmeasured
+        sound = [
+            folder for folder in self.folders if folder.number in numbers and folder.error is None
+        ]
+        read = self._frame if measured else unmeasured
 
         def report(folders: Sequence[WatchedFolder]) -> Report | None:
-            paths = [one.path for one in folders]
+            paths = [folder.path for folder in folders]
             with suppress(UserError):
                 return gather(paths, outputs=1, evidence=SERVED, measured=read) if paths else None
             return None
 
-        name = " and ".join(one.name for one in sound[:3]) or "Nothing to show"
-        return report(sound) or report([one for one in sound if report([one])]) or Report(name)
+        name = " and ".join(folder.name for folder in sound[:3]) or "Nothing to show"
+        return (
+            report(sound)
+            or report([folder for folder in sound if report([folder])])
+            or Report(name)
+        )
 
 
-def _announced(live: Mapping[str, Any]) -> str:
+def _announcement(live: Mapping[str, Any]) -> str:
     """A page of nothing but what is under way."""
     environment = Environment(loader=PackageLoader("strop.page"), autoescape=True)
     return environment.get_template("index.html").render(
@@ -296,9 +304,9 @@ class Server:
             Route("/events", self._events),
             Route("/{view}/", self._page),
             Route("/{view}/events", self._events),
-            Route("/{view}/outputs", self._answered(self._outputs)),
-            Route("/{view}/output", self._answered(self._output)),
-            Route("/{view}/ratings", self._answered(self._ratings)),
+            Route("/{view}/outputs", self._json_route(self._outputs)),
+            Route("/{view}/output", self._json_route(self._output)),
+            Route("/{view}/ratings", self._json_route(self._ratings)),
             Route("/{view}/ratings", self._rate, methods=["POST"]),
             Route("/{name}", self._file),
             Route("/{view}/{name}", self._file),
@@ -362,12 +370,12 @@ class Server:
 
     # ------------------------------------------------------------------------ data
 
-    def _answered(self, answer: Callable[[tuple[int, ...], Mapping[str, str]], Any]) -> Any:
+    def _json_route(self, answer: Callable[[tuple[int, ...], Mapping[str, str]], Any]) -> Any:
         """A route for what is asked by name, in a thread of its own."""
 
         async def answered(request: Request) -> Response:
             numbers = self._view(request)
-            return await _told(partial(answer, numbers, request.query_params))
+            return await _json_response(partial(answer, numbers, request.query_params))
 
         return answered
 
@@ -395,11 +403,11 @@ class Server:
             body += part
             if len(body) > LONGEST_POST:
                 return JSONResponse({"error": "That is too long for a rating."}, 413)
-        return await _told(partial(self._rated, numbers, body))
+        return await _json_response(partial(self._keep_rating, numbers, body))
 
-    def _rated(self, view: tuple[int, ...], body: bytes) -> Any:
-        said = json.loads(body)
-        cell, index, value = said["cell"], said["index"], said["value"]
+    def _keep_rating(self, view: tuple[int, ...], body: bytes) -> Any:
+        rating = json.loads(body)
+        cell, index, value = rating["cell"], rating["index"], rating["value"]
         if not isinstance(cell, str) or type(index) is not int:
             raise ValueError("`cell` is a text and `index` a whole number")
         if index not in self._viewer.paged(view, cell).numbers:
@@ -422,8 +430,8 @@ class Server:
             await self._tick()
             beat = time.monotonic()
             while not self._closed:
-                for name, key, told in await _until_closed(self._news, view):
-                    text = json.dumps(told, allow_nan=False, default=str)
+                for name, key, message in await _until_closed(self._news, view):
+                    text = json.dumps(message, allow_nan=False, default=str)
                     if sent.get(key) != text:
                         sent[key], beat = text, time.monotonic()
                         yield f"event: {name}\ndata: {encodable(text)}\n\n"
@@ -439,19 +447,21 @@ class Server:
 
     def _news(self, view: tuple[int, ...]) -> list[tuple[str, str, dict[str, Any]]]:
         """Every message of a view as it is now: its event, under which key, and what it says."""
-        states = [one for one in self._states if one["number"] in view]
+        states = [state for state in self._states if state["number"] in view]
         news: list[tuple[str, str, dict[str, Any]]] = [
             ("progress", "progress", {"folders": states})
         ]
         counts: dict[str, int] = {}
         for number in view:
-            found = self._viewer.details(number)
-            counts |= found["counts"]
+            details = self._viewer.details(number)
+            counts |= details["counts"]
             for name in ("series", "grades"):
-                if found[name]:
+                if details[name]:
                     event = {"series": "judgments", "grades": "grades"}[name]
                     key = {"series": "series", "grades": "cells"}[name]
-                    news.append((event, f"{event} {number}", {"folder": number, key: found[name]}))
+                    news.append(
+                        (event, f"{event} {number}", {"folder": number, key: details[name]})
+                    )
         news.append(("outputs", "outputs", {"counts": counts}))
         made = self._viewer.known(view)
         if made is not None:
@@ -516,7 +526,7 @@ async def _until_closed(read: Callable[..., Read], *given: Any) -> Read:
     return await to_thread.run_sync(read, *given, abandon_on_cancel=True)
 
 
-async def _told(answer: Callable[[], Any]) -> Response:
+async def _json_response(answer: Callable[[], Any]) -> Response:
     """An answer as JSON; what was asked wrongly in words."""
     try:
         return JSONResponse(_sound(await run_in_threadpool(answer)))
@@ -533,8 +543,8 @@ def _sound(value: Any) -> Any:
     if isinstance(value, str):
         return encodable(value)
     if isinstance(value, dict):
-        return {key: _sound(one) for key, one in value.items()}
-    return [_sound(one) for one in value] if isinstance(value, list) else value
+        return {key: _sound(inner) for key, inner in value.items()}
+    return [_sound(inner) for inner in value] if isinstance(value, list) else value
 
 
 def _wish(asked: Mapping[str, str]) -> Wish:

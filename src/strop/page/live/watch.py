@@ -41,7 +41,7 @@ def walk(root: Path, allowed: Sequence[Path]) -> dict[str, Looks]:
     base = os.path.realpath(root)
     if os.path.isfile(base):
         return {"": _looks(os.stat(base))}
-    found: dict[str, Looks] = {}
+    looks: dict[str, Looks] = {}
     waiting = [""]
     while waiting:
         inner = waiting.pop()
@@ -57,10 +57,10 @@ def walk(root: Path, allowed: Sequence[Path]) -> dict[str, Looks]:
                 waiting.append(f"{name}/")
             elif not entry.name.startswith(TEMPORARY) and not entry.is_dir():
                 try:
-                    found[name] = _looks(entry.stat())
+                    looks[name] = _looks(entry.stat())
                 except FileNotFoundError:
                     continue
-    return found
+    return looks
 
 
 def _looks(status: os.stat_result) -> Looks:
@@ -69,7 +69,7 @@ def _looks(status: os.stat_result) -> Looks:
 
 def _check_link(link: Path, allowed: Sequence[Path]) -> None:
     target = link.resolve()
-    if not any(target.is_relative_to(one) for one in allowed):
+    if not any(target.is_relative_to(folder) for folder in allowed):
         raise UserError(
             "A link in the folder leads out of it, so the folder is not shown.",
             where=link,
@@ -84,8 +84,8 @@ def locked_files() -> set[int] | None:
         lines = LOCKS.read_text().splitlines()
     except OSError:
         return None
-    found = (re.search(r" FLOCK .* \w+:\w+:(\d+) ", line) for line in lines)
-    return {int(one[1]) for one in found if one is not None}
+    matches = (re.search(r" FLOCK .* \w+:\w+:(\d+) ", line) for line in lines)
+    return {int(match[1]) for match in matches if match is not None}
 
 
 class WatchedFolder:
@@ -99,7 +99,7 @@ class WatchedFolder:
         self.error: UserError | None = None
         """Why nothing of it may be shown."""
         self._held = False
-        self._kept: dict[tuple[str, ...], tuple[Any, Any]] = {}
+        self._last_read: dict[tuple[str, ...], tuple[Any, Any]] = {}
         self._counts: deque[tuple[float, float]] = deque()
 
     @property
@@ -121,7 +121,7 @@ class WatchedFolder:
         try:
             marks = self.marks()
             return {
-                "counts": {one["id"]: one["done"] for one in self._cells(marks)},
+                "counts": {cell["id"]: cell["done"] for cell in self._cells(marks)},
                 "series": self.judged(),
                 "grades": self.graded(),
             }
@@ -141,15 +141,15 @@ class WatchedFolder:
                 UserError("The folder cannot be read.", where=self.path, got=error),
             )
         holds = {name for name in files if is_hold(name)}
-        rest = {name: looks for name, looks in files.items() if name not in holds}
-        changed = rest != self.files
+        others = {name: looks for name, looks in files.items() if name not in holds}
+        changed = others != self.files
         if changed:
-            self.files = rest
-        here = locks is not None and any(files[name][2] in locks for name in holds)
-        self._held |= here
+            self.files = others
+        held = locks is not None and any(files[name][2] in locks for name in holds)
+        self._held |= held
         # Another machine's locks cannot be seen here; its files change all the same.
         elsewhere = not self._held and self._newest() > (now - RECENT) and locks is None
-        self.busy = here or elsewhere
+        self.busy = held or elsewhere
         return changed
 
     def _newest(self) -> float:
@@ -158,76 +158,82 @@ class WatchedFolder:
     def state(self, now: float | None = None) -> dict[str, Any]:
         """What is told of it: done of asked, rate, time to go, failures, what continues it."""
         now = time.monotonic() if now is None else now
-        told: dict[str, Any] = {"number": self.number, "name": self.name, "kind": None}
-        told |= {"state": "damaged", "done": 0, "asked": None, "unit": "outputs", "rate": None}
-        told |= {"left": None, "command": None, "failures": [], "cells": []}
+        message: dict[str, Any] = {"number": self.number, "name": self.name, "kind": None}
+        message |= {"state": "damaged", "done": 0, "asked": None, "unit": "outputs", "rate": None}
+        message |= {"left": None, "command": None, "failures": [], "cells": []}
         try:
             if self.error is not None:
                 raise self.error
             marks = self.marks()
             mark = marks.get("")
-            told["kind"] = self.kind
-            counted = self._counted(marks)
-            told |= counted
-            told["state"] = self._state(mark, counted)
-            told["failures"] = self._failures()
+            message["kind"] = self.kind
+            counted = self._progress(marks)
+            message |= counted
+            message["state"] = self._state(mark, counted)
+            message["failures"] = self._failures()
             if mark is not None:
-                told["command"] = command_of(self.path, mark)
+                message["command"] = command_of(self.path, mark)
         except UserError as error:
-            told["failures"] = [{"where": str(error.where or ""), "why": error.what, "count": 1}]
-            return told
-        told |= self._pace(now, told["done"], told["asked"])
-        return told
+            message["failures"] = [{"where": str(error.where or ""), "why": error.what, "count": 1}]
+            return message
+        message |= self._pace(now, message["done"], message["asked"])
+        return message
 
     def marks(self) -> dict[str, Mark]:
         """The marks of the folder and of those inside it, by where they lie."""
         names = [name for name in self.files if name.rpartition("/")[2] == MARK]
-        found = {}
+        marks = {}
         for name in sorted(names):
             inner = name.removesuffix(MARK)
-            mark = self._known(("mark", name), [name], lambda i=inner: read_mark(self.path / i))
+            mark = self._read_if_changed(
+                ("mark", name), [name], lambda i=inner: read_mark(self.path / i)
+            )
             if mark is not None:
-                found[inner] = mark
-        return found
+                marks[inner] = mark
+        return marks
 
     def judged(self) -> list[dict[str, Any]]:
         """Of every series of a GroupEval directory, how far it is and what failed."""
-        found = []
+        series = []
         for name in self.files:
             if name.startswith("series/") and name.endswith("/judge.json"):
                 inner = name.removesuffix("judge.json")
                 files = [name, inner + CALLS]
-                found.append(
-                    self._known(("series", name), files, lambda i=inner: _series(self.path, i))
+                series.append(
+                    self._read_if_changed(
+                        ("series", name), files, lambda i=inner: _series(self.path, i)
+                    )
                 )
-        return found
+        return series
 
     def graded(self) -> list[dict[str, Any]]:
         """Of every cell with a task's verdicts, how many there are and how many are right."""
-        found = []
+        graded_cells = []
         for inner, mark in self.marks().items():
             for id_ in mark.cells or ():
                 folder = f"{inner}{CELLS}/{id_}/"
                 scores = [name for name in self.files if name.startswith(folder + SCORES)]
                 if scores and mark.owner == "task run":
-                    one = self._known(
+                    grades = self._read_if_changed(
                         ("grades", folder), scores, lambda f=folder: _grades(self.path / f)
                     )
-                    if one is not None:
+                    if grades is not None:
                         asked = mark.wanted()[id_]
-                        found.append({**one, "asked": asked, "label": inner.strip("/")})
-        return found
+                        graded_cells.append({**grades, "asked": asked, "label": inner.strip("/")})
+        return graded_cells
 
-    def _known(self, what: tuple[str, ...], names: Sequence[str], read: Callable[[], Any]) -> Any:
+    def _read_if_changed(
+        self, what: tuple[str, ...], names: Sequence[str], read: Callable[[], Any]
+    ) -> Any:
         """What was read of some files, while they look the same."""
         looks = [self.files.get(name) for name in names]
-        kept = self._kept.get(what)
+        kept = self._last_read.get(what)
         if kept is None or kept[0] != looks:
-            kept = self._kept[what] = (looks, read())
+            kept = self._last_read[what] = (looks, read())
         return kept[1]
 
     def _cells(self, marks: Mapping[str, Mark]) -> list[dict[str, Any]]:
-        found: dict[str, dict[str, Any]] = {}
+        counted: dict[str, dict[str, Any]] = {}
         by_cell: dict[str, list[str]] = {}
         for name in self.files:
             if name.endswith(".parquet") and f"/{SCORES}/" not in name:
@@ -237,17 +243,17 @@ class WatchedFolder:
             for id_, asked in mark.wanted().items():
                 folder = f"{inner}{CELLS}/{id_}"
                 files = sorted(by_cell.get(folder, ()))
-                one = self._known(
+                cell = self._read_if_changed(
                     ("cell", folder), [f"{folder}/spec.json"], lambda f=folder: _cell(self.path / f)
                 )
-                done = self._known(
-                    ("count", folder, *files), files, lambda c=one, f=files: self._rows(c, f)
+                done = self._read_if_changed(
+                    ("count", folder, *files), files, lambda c=cell, f=files: self._rows(c, f)
                 )
-                told = "not begun" if one is None else label(one.spec.generator.sampler)
-                new = {"id": id_, "label": told, "done": min(done, asked), "asked": asked}
-                if id_ not in found or found[id_]["done"] < new["done"]:
-                    found[id_] = new
-        return list(found.values())
+                cell_label = "not begun" if cell is None else label(cell.spec.generator.sampler)
+                new = {"id": id_, "label": cell_label, "done": min(done, asked), "asked": asked}
+                if id_ not in counted or counted[id_]["done"] < new["done"]:
+                    counted[id_] = new
+        return list(counted.values())
 
     def _rows(self, cell: Cell | None, files: Sequence[str]) -> int:
         """How many outputs some files hold."""
@@ -263,17 +269,17 @@ class WatchedFolder:
         except (FileNotFoundError, pa.ArrowException):
             return len(cell.indices())  # merged meanwhile, or damaged: that is told in words
 
-    def _counted(self, marks: Mapping[str, Mark]) -> dict[str, Any]:
+    def _progress(self, marks: Mapping[str, Mark]) -> dict[str, Any]:
         mark = marks.get("")
         if mark is not None and mark.kind == "training":
-            last = self._known(("steps",), [METRICS], lambda: _last_step(self.path))
+            last = self._read_if_changed(("steps",), [METRICS], lambda: _last_step(self.path))
             return {"done": last, "asked": mark.asked.get("steps"), "unit": "steps"}
         if mark is not None and mark.kind == "groupeval":
             series = self.judged()
-            done, asked = (sum(one[name] for one in series) for name in ("done", "asked"))
+            done, asked = (sum(entry[name] for entry in series) for name in ("done", "asked"))
             return {"done": done, "asked": asked or None, "unit": "groups"}
         cells = self._cells(marks)
-        done, asked = (sum(one[name] for one in cells) for name in ("done", "asked"))
+        done, asked = (sum(cell[name] for cell in cells) for name in ("done", "asked"))
         return {"done": done, "asked": asked or None, "unit": "outputs", "cells": cells}
 
     def _state(self, mark: Mark | None, counted: Mapping[str, Any]) -> str:
@@ -302,20 +308,24 @@ class WatchedFolder:
 
     def _failures(self) -> list[dict[str, Any]]:
         """What went wrong, by reason: of judges, of servers that were asked, of a result."""
-        found = [{"where": one["name"], **why} for one in self.judged() for why in one["why"]]
+        failures = [
+            {"where": series["name"], **why} for series in self.judged() for why in series["why"]
+        ]
         for name in self.files:
             if name.endswith(f"/{CALLS}") and name.startswith(CELLS):
-                counted = self._known(
-                    ("calls", name), [name], lambda n=name: _refused(self.path / n)
+                counted = self._read_if_changed(
+                    ("calls", name), [name], lambda n=name: _refusals(self.path / n)
                 )
-                found += [
+                failures += [
                     {"where": name.split("/")[1], "why": why, "count": count}
                     for why, count in counted.items()
                 ]
         if RESULT in self.files:
-            missing = self._known(("result",), [RESULT], lambda: _missing(self.path / RESULT))
-            found += [{"where": RESULT, "why": missing, "count": 1}] if missing else []
-        return found
+            missing = self._read_if_changed(
+                ("result",), [RESULT], lambda: _missing_text(self.path / RESULT)
+            )
+            failures += [{"where": RESULT, "why": missing, "count": 1}] if missing else []
+        return failures
 
 
 def is_hold(name: str) -> bool:
@@ -334,15 +344,15 @@ def _lines(path: Path) -> list[dict[str, Any]]:
         content = path.read_bytes()
     except FileNotFoundError:
         return []
-    found = []
+    entries = []
     for line in content[: content.rfind(b"\n") + 1].splitlines():
         try:
             entry = json.loads(line)
         except (ValueError, RecursionError):
             continue
         if isinstance(entry, dict):
-            found.append(entry)
-    return found
+            entries.append(entry)
+    return entries
 
 
 def _last_step(run: Path) -> int:
@@ -353,34 +363,42 @@ def _last_step(run: Path) -> int:
 def _series(run: Path, inner: str) -> dict[str, Any]:
     from strop.groupeval.series import Series
 
-    one = Series.open(run, Path(inner).name)
-    states = one.states("plan")
-    done = sum(1 for _, said in states if said and not hasattr(said[0], "reason"))
+    series = Series.open(run, Path(inner).name)
+    states = series.states("plan")
+    done = sum(1 for _, answers in states if answers and not hasattr(answers[0], "reason"))
     why = Counter(
-        f"{one.reason}: {one.detail}" if one.detail else one.reason for one in one.failures()
+        f"{failure.reason}: {failure.detail}" if failure.detail else failure.reason
+        for failure in series.failures()
     )
-    told = [{"why": reason, "count": count} for reason, count in why.most_common()]
+    reasons = [{"why": reason, "count": count} for reason, count in why.most_common()]
     return {
-        "id": one.id,
-        "name": one.name,
+        "id": series.id,
+        "name": series.name,
         "done": done,
         "asked": len(states),
         "failed": sum(why.values()),
-        "why": told,
+        "why": reasons,
     }
 
 
 def _grades(folder: Path) -> dict[str, Any] | None:
     cell = Cell.open(folder)
-    mine = [one for one in cell.scores().values() if one.metric.name == TASK.name and len(one)]
-    if not mine:
+    scores = [
+        score for score in cell.scores().values() if score.metric.name == TASK.name and len(score)
+    ]
+    if not scores:
         return None
-    passed = next(column for name, column in mine[0].columns.items() if name.startswith(PASSED))
-    told = label(cell.spec.generator.sampler)
-    return {"cell": cell.id, "sampler": told, "graded": len(mine[0]), "right": int(passed.sum())}
+    passed = next(column for name, column in scores[0].columns.items() if name.startswith(PASSED))
+    sampler = label(cell.spec.generator.sampler)
+    return {
+        "cell": cell.id,
+        "sampler": sampler,
+        "graded": len(scores[0]),
+        "right": int(passed.sum()),
+    }
 
 
-def _refused(path: Path) -> dict[str, int]:
+def _refusals(path: Path) -> dict[str, int]:
     """Requests of a served model that brought no text, by reason, and were not made up for."""
     last = {
         str(entry.get("sheet")): str(entry.get("outcome"))
@@ -390,10 +408,10 @@ def _refused(path: Path) -> dict[str, int]:
     return dict(Counter(why for why in last.values() if why != REPLY))
 
 
-def _missing(path: Path) -> str | None:
+def _missing_text(path: Path) -> str | None:
     try:
-        said = json.loads(path.read_bytes())
+        document = json.loads(path.read_bytes())
     except (OSError, ValueError):
         return None
-    missing = said.get("missing") if isinstance(said, dict) else None
+    missing = document.get("missing") if isinstance(document, dict) else None
     return missing if isinstance(missing, str) else None
