@@ -26,4 +26,4 @@ def test_a_notebook_runs(path: Path, tmp_path: Path) -> None:
 
 
 def test_there_are_notebooks() -> None:
-    assert [one.stem for one in BOOKS] == ["audit", "language", "texts"]
+    assert [one.stem for one in BOOKS] == ["audit", "language", "texts", "verbs"]
